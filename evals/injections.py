@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agentlab.core.shown import as_markdown
+from agentlab.core.escaping import as_markdown
 from agentlab.evals.scorers.injection import UNSEEN
 from agentlab.evals.store.rows import StoredScore
 from agentlab.lab.run import Run, open_run

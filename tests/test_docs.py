@@ -21,7 +21,7 @@ from agentlab.core import plugins
 from agentlab.core.events import PHASES
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import open_run
-from support.places import ROOT
+from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)

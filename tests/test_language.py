@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.places import ROOT
+from support.paths import ROOT
 
 README = ROOT / "README.md"
 PAGES = [

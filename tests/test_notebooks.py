@@ -9,7 +9,7 @@ import bleach
 import nbformat
 import pytest
 
-from support.places import ROOT
+from support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_BYTES = 1_500_000

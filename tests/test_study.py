@@ -16,7 +16,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.evals.store.measures import COSTS, measure
 from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import load_spec
-from support.places import ROOT
+from support.paths import ROOT
 
 SPECS = sorted((ROOT / "evals" / "study").glob("*.yaml"))
 PLAN, OUTCOME = (

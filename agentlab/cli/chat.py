@@ -20,14 +20,14 @@ from agentlab.cli.interrupts import Interrupts
 from agentlab.cli.progress import fetch
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.escaping import one_line
 from agentlab.core.events import shorten
-from agentlab.core.shown import one_line
 from agentlab.core.trace import format_totals
 from agentlab.data.conversations import Turn
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
+from agentlab.lab.chat_export import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
 from agentlab.lab.lab import Lab
-from agentlab.lab.saving import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
 from agentlab.models import weights
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from agentlab.cli.progress import line_of
+from agentlab.core.escaping import escape_block, one_line, printable
 from agentlab.core.messages import Reply
-from agentlab.core.shown import escape_block, one_line, printable
 from agentlab.core.stream import (
     Done,
     NoticeItem,

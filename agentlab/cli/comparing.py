@@ -9,13 +9,13 @@ from itertools import chain
 from rich.console import Console
 from rich.text import Text
 
+from agentlab.evals.compare.claims import ClaimResult
 from agentlab.evals.compare.epochs import PASS_THRESHOLD, epochs_of, known_of, reliability
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.judgement import Judgement, format_more_conversations
 from agentlab.evals.compare.pairs import Comparison, FlowPair
-from agentlab.evals.compare.questions import ClaimResult
 from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.store.judges import notes_on_judges

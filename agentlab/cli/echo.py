@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from agentlab.core.shown import escape_block, printable
+from agentlab.core.escaping import escape_block, printable
 
 
 def echo(line: str, *, error: bool = False) -> None:

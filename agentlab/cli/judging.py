@@ -9,8 +9,8 @@ from pathlib import Path
 from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display, fetch
 from agentlab.core.errors import ConfigError
+from agentlab.evals.judge.judge_report import replies, rows_to_label
 from agentlab.evals.judge.labels import add_rows, read_labels
-from agentlab.evals.judge.standing import replies, rows_to_label
 from agentlab.lab.judging import DEFAULT_JUDGE_MODEL
 from agentlab.lab.judging import judge as judge_run
 from agentlab.lab.run import open_run

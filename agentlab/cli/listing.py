@@ -14,8 +14,8 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.models import weights
-from agentlab.tools.mcp.folder import ToolManager
 from agentlab.tools.mcp.listing import describe
+from agentlab.tools.mcp.tool_manager import ToolManager
 from agentlab.workbench.settings import settings_of, spec_schema
 from agentlab.workbench.spec import FlowSpec, load_spec
 from agentlab.workbench.variants import make_variant, placeholders

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from agentlab.core.names import Mode
+from agentlab.core.constants import Mode
 
 DEFAULT_SPEC = Path("evals/flows.yaml")
 RECORDED_SPECS = Path("evals/recorded")

@@ -20,8 +20,8 @@ from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError, Terminated
-from agentlab.core.garbage import relax_gc
-from agentlab.core.shown import LogFormatter
+from agentlab.core.escaping import LogFormatter
+from agentlab.core.gc_tuning import relax_gc
 from agentlab.core.version import __version__
 
 HELP = Path(__file__).parent / "help"

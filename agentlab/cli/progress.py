@@ -10,12 +10,12 @@ from typing import Self
 import rich.progress as bars
 from rich.table import Column
 
+from agentlab.core.escaping import one_line
 from agentlab.core.events import Decision, shorten
-from agentlab.core.shown import one_line
 from agentlab.core.stream import Done, NoticeItem, StepEnded, StreamItem, ToolProgress, TurnStarted
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.pace import ProgressTracker, RunProgress
+from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.models import weights
 
 MAX_TITLE_WIDTH = 44

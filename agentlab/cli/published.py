@@ -9,8 +9,8 @@ from pathlib import Path
 from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display
 from agentlab.cli.terminal import show_run
+from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import ConfigError
-from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.evals.published.page import markdown, sections
 from agentlab.evals.published.reproduce import reproduce as reproduce_pack
 from agentlab.evals.report.gate_files import save

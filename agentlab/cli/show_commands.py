@@ -12,10 +12,10 @@ from agentlab.cli.comparing import show_pairs
 from agentlab.cli.echo import echo, echo_block
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
+from agentlab.core.escaping import printable
 from agentlab.core.prices import load_prices
-from agentlab.core.shown import printable
+from agentlab.evals.compare.claims import evaluate_claims
 from agentlab.evals.compare.pairs import compare as compare_runs
-from agentlab.evals.compare.questions import evaluate_claims
 from agentlab.evals.cost import CacheRules, Repricing, breaks
 from agentlab.evals.report.export import export as export_run
 from agentlab.evals.report.tables import new_console, print_table

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentlab.cli.comparing import reliabilities
-from agentlab.core.names import IMPORTED
+from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import Verdict, recommend

@@ -35,7 +35,7 @@ def open_regular_file(
     descriptor = _open(path, os.O_RDONLY, follow_links=follow_links)
     if (size := os.fstat(descriptor).st_size) > max_bytes:
         os.close(descriptor)
-        raise OSError(errno.EFBIG, f"{size:,} bytes, of which at most {most:,} are read")
+        raise OSError(errno.EFBIG, f"{size:,} bytes, of which at most {max_bytes:,} are read")
     return os.fdopen(descriptor, "rb")
 
 

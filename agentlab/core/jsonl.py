@@ -39,7 +39,7 @@ def read_rows(file: Path, row: type[Row], unique_key: str | None = None) -> Iter
                         unique_key is not None
                         and (first := seen.setdefault(getattr(read, unique_key), number)) < number
                     ):
-                        problem = f"{distinct}: {getattr(read, unique_key)!r} stands in line {first} too"
+                        problem = f"{unique_key}: {getattr(read, unique_key)!r} stands in line {first} too"
                         raise DatasetError(problem, file, number)
                     yield number, read
     except OSError as error:

@@ -112,10 +112,10 @@ class Memory(Protocol):
         *,
         created: datetime,
         new_id: NewId,
-        duplicate_at: float | None = DUPLICATE_THRESHOLD,
+        duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
     ) -> AddResult:
-        """Store `text`, unless a fact scores `duplicate_at` or more against it; None: store it in any case.
+        """Store `text`, unless a fact scores `duplicate_threshold` or more against it; None: store it in any case.
 
         `new_id` is asked until it gives an id that is free. ToolError for a text that is empty or beyond all measure.
         """

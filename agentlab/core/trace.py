@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import as_markdown, fenced, one_line, printable
 from agentlab.core.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Completion
-from agentlab.core.shown import as_markdown, fenced, one_line, printable
 
 
 class Totals(Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.escaping import one_line
 from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
-from agentlab.core.shown import one_line
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document, load_documents
 from agentlab.data.memory_sets import MEMORY_SET, MemorySession, read_memory_set
@@ -119,7 +119,7 @@ def load_dataset(path: str | Path) -> Dataset:
     if not file.is_file():
         if any((folder / name).exists() for name in MEMORY_SET):
             questions, told = read_memory_set(folder)
-            return _with_locations(folder / "questions.jsonl", questions, told=told)
+            return _with_locations(folder / "questions.jsonl", questions, memory_sessions=told)
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
@@ -134,7 +134,7 @@ def load_dataset(path: str | Path) -> Dataset:
         for line, conversation in conversations
         if conversation.memory is not None
     }
-    return _with_locations(file, conversations, documents=documents, memories=memories)
+    return _with_locations(file, conversations, documents=documents, initial_memories=memories)
 
 
 def add_conversation(

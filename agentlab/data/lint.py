@@ -17,7 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentlab.core.names import MEMORY_TOOLS
+from agentlab.core.constants import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation, ExpectedCall, Turn
 from agentlab.data.datasets import Dataset
 from agentlab.data.memory_sets import Question

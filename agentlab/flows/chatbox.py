@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agentlab.core.constants import MEMORY_TOOLS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.names import MEMORY_TOOLS
 from agentlab.flows.two_step.orchestrator import (
     PROMPTS,
     Profile,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from agentlab.core.constants import MEMORY_TOOLS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.names import MEMORY_TOOLS
 from agentlab.flows.two_step.orchestrator import PROMPTS, Profile, TwoStepSettings, personality, process_message
 from agentlab.session.session import Session
 from agentlab.tools.memory import one_line

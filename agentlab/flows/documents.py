@@ -9,9 +9,9 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.events import Phase, ToolRun
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, Passage, Reply, UserTurn
-from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.data.catalogue import document_list
 from agentlab.data.context import format_context
 from agentlab.flows.text_files import read_texts

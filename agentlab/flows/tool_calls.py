@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agentlab.core.constants import INVALID_CHOICE, TOOL_CALL_DECISION
 from agentlab.core.events import ToolRun
 from agentlab.core.messages import Message, ToolCall
-from agentlab.core.names import INVALID_CHOICE, TOOL_CALL_DECISION
 from agentlab.session.session import Session
 
 NOT_OFFERED = "Error: not run, this tool is not offered here."

@@ -5,8 +5,8 @@ Two model calls and one embedding call a turn, on either path; where nothing is 
 
 from __future__ import annotations
 
+from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.flows.documents import (
     PROMPTS,
     DocumentToolSettings,

@@ -28,12 +28,12 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.saving import CONVERSATION, Told, save_chat
+from agentlab.lab.chat_export import CONVERSATION, Told, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
-from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.seat import Seat
+from agentlab.workbench.turn_driver import TurnDriver
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core import plugins
+from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.names import Mode
 from agentlab.evals.play.fork import Fork
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run

@@ -71,7 +71,7 @@ class Lab:
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.
 
-        Options are those of `run` and of `agentlab.evals.compare.stopping.Stopping`. Raises RunError where the baseline
+        Options are those of `run` and of `agentlab.evals.compare.sequential_gate.Stopping`. Raises RunError where the baseline
         is of other data, graders, flows, epochs or another family, before anything runs.
         """
         return await asyncio.wrap_future(self.loop.submit(self._gate(baseline, options)))
@@ -81,7 +81,7 @@ class Lab:
         return self.loop.run_coroutine(self._gate(baseline, options))
 
     async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, GateVerdict]:
-        from agentlab.evals.compare.stopping import SequentialGate
+        from agentlab.evals.compare.sequential_gate import SequentialGate
 
         bench, spec = self.bench, self.bench.spec
         mine = {

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import RunError
-from agentlab.core.names import IMPORTED
 from agentlab.core.scratch import process_temp_folder
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.evals.grade.fingerprints import fingerprints

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import one_line
 from agentlab.core.events import ModelCall
-from agentlab.core.shown import one_line
 from agentlab.evals.compare import pairs
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.epochs import passing

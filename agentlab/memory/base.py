@@ -98,11 +98,11 @@ class StoredMemory:
         *,
         created: datetime,
         new_id: NewId,
-        duplicate_at: float | None = DUPLICATE_THRESHOLD,
+        duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
     ) -> AddResult:
         parts = self._checked([text], [vector], [created])
-        return (await self._store(parts, new_id, duplicate_at=duplicate_at, about=_storable(about)))[0]
+        return (await self._store(parts, new_id, duplicate_threshold=duplicate_threshold, about=_storable(about)))[0]
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
@@ -171,7 +171,7 @@ class StoredMemory:
         new_id: NewId,
         *,
         replaces: str | None = None,
-        duplicate_at: float | None = None,
+        duplicate_threshold: float | None = None,
         about: str = "",
     ) -> list[AddResult]:
         """Store facts, a single one in place of `replaces`, none if that is gone; or find what a single one repeats.
@@ -184,7 +184,9 @@ class StoredMemory:
         while True:
             named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
             facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
-            stored, taken = await self._run_locked(partial(_put, facts, units, replaces, duplicate_at), write=True)
+            stored, taken = await self._run_locked(
+                partial(_put, facts, units, replaces, duplicate_threshold), write=True
+            )
             if not taken:
                 return stored
 
@@ -211,14 +213,14 @@ class StoredMemory:
 
 
 def _put(
-    facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_at: float | None, rows: Rows
+    facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_threshold: float | None, rows: Rows
 ) -> tuple[list[AddResult], set[str]]:
     """What became of the facts; or, where one of their ids is taken, nothing and all ids that are."""
     if replaces is not None and rows.get(replaces) is None:
         return [], set()
-    if duplicate_at is not None:
+    if duplicate_threshold is not None:
         near = rows.nearest(units[0], 1)
-        if near and near[0].score is not None and near[0].score >= duplicate_at:
+        if near and near[0].score is not None and near[0].score >= duplicate_threshold:
             return [AddResult(fact=near[0], is_new=False)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
         held = {fact.id for fact in rows.all()}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import needs
-from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.progress import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 from agentlab.notebook.answers import FlowAnswer, FlowComparison

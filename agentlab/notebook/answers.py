@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.escaping import as_html, escape_block, one_line
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Reply
 from agentlab.core.plugins import unknown_name
-from agentlab.core.shown import as_html, escape_block, one_line
 from agentlab.core.trace import Trace, format_totals
 from agentlab.knowledge.citations import source_line
 from agentlab.notebook import render

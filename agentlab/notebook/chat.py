@@ -32,8 +32,8 @@ from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
 from agentlab.notebook.answers import FlowComparison
 from agentlab.notebook.case_form import CaseForm
+from agentlab.notebook.chat_column import ChatColumn
 from agentlab.notebook.chat_form import ALONE, AS_GIVEN, NO_DOCUMENTS, ChatForm
-from agentlab.notebook.seat import ChatColumn
 from agentlab.notebook.turn_view import TurnView, side_by_side
 
 BEFORE_ENTER = 0.2

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from agentlab.lab.lab import Lab
 from agentlab.notebook.answers import FlowComparison
+from agentlab.notebook.chat_column import ChatColumn
 from agentlab.notebook.render import notebook_display
-from agentlab.notebook.seat import ChatColumn
 
 if TYPE_CHECKING:
     from agentlab.notebook.turn_view import TurnView

@@ -16,8 +16,8 @@ import ipywidgets
 import numpy as np
 
 from agentlab.core.errors import RunError
+from agentlab.evals.judge.judge_report import replies, rows_to_label
 from agentlab.evals.judge.labels import ReplyKey, read_labels, set_label
-from agentlab.evals.judge.standing import replies, rows_to_label
 from agentlab.evals.stats.agreement import Agreement, agreement
 from agentlab.lab.run import Run
 from agentlab.notebook.controls import button, html

@@ -6,7 +6,7 @@ import time
 
 import ipywidgets
 
-from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.progress import RunProgress
 
 BETWEEN_UPDATES = 0.1
 

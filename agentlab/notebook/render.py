@@ -13,9 +13,9 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from agentlab.core.escaping import as_html, printable
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import ToolCall
-from agentlab.core.shown import as_html, printable
 from agentlab.core.trace import whole
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)

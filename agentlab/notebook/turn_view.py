@@ -25,8 +25,8 @@ from agentlab.core.stream import (
 )
 from agentlab.notebook import render
 from agentlab.notebook.answers import FlowAnswer
+from agentlab.notebook.chat_column import ChatColumn
 from agentlab.notebook.controls import WRAPS, button, html
-from agentlab.notebook.seat import ChatColumn
 
 BETWEEN_DRAWINGS = 0.1
 ASKED = "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px; margin-bottom: 4px"

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
+from agentlab.core.constants import BACKGROUND_FAILED
 from agentlab.core.errors import FATAL_ERRORS
-from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.session.clock import Scope
 from agentlab.session.traced import Traced
 

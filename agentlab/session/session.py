@@ -22,6 +22,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, TypeVar, cast
 
+from agentlab.core.constants import USAGE_UNKNOWN
 from agentlab.core.errors import FATAL_ERRORS, ConfigError, ContextOverflow, NotRecorded, ToolError
 from agentlab.core.events import Event, ModelCall, Notice, Phase, Search, ToolRun
 from agentlab.core.messages import (
@@ -34,14 +35,13 @@ from agentlab.core.messages import (
     as_messages,
     to_json,
 )
-from agentlab.core.names import USAGE_UNKNOWN
 from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import check_arguments, load_jsonschema
 from agentlab.core.slot import Slot
 from agentlab.core.stream import ReplyStream
 from agentlab.session.background import BackgroundWork
 from agentlab.session.history import History
-from agentlab.session.remembering import MemoryVerbs
+from agentlab.session.memory_verbs import MemoryVerbs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

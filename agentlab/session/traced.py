@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from agentlab.core.constants import NOT_RECORDED
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, Notice, Phase, Step
 from agentlab.core.messages import Usage
-from agentlab.core.names import NOT_RECORDED
 from agentlab.core.protocols import CallResult, Gateway, Index, Memory, Tool
 from agentlab.core.stream import Stream, ToolProgress
 from agentlab.core.trace import Trace

@@ -12,9 +12,9 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import MemoryUnavailable, ToolError
 from agentlab.core.messages import Fact
-from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import tool
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from agentlab.core.constants import Mode
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import shorten
-from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder
 from agentlab.wire.explain import MissExplainer
 from agentlab.wire.keys import NormalisedRequest, Row, text_key

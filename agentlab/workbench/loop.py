@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from agentlab.core.errors import Terminated
-from agentlab.core.garbage import relax_gc
+from agentlab.core.gc_tuning import relax_gc
 
 T = TypeVar("T")
 ENDING_SECONDS = 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from agentlab.core.names import LOOKUP_DOCUMENTS, MEMORY_TOOLS
+from agentlab.core.constants import LOOKUP_DOCUMENTS, MEMORY_TOOLS
 from agentlab.core.protocols import Index, Memory, Tool
 from agentlab.core.stream import Stream
 from agentlab.core.trace import Trace

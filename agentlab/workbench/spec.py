@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
 from agentlab.core.jsonl import first_error
-from agentlab.core.names import Mode
 from agentlab.core.plugins import default_label
 from agentlab.core.strict_json import parse_yaml
 

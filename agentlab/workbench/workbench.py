@@ -38,7 +38,7 @@ from agentlab.workbench.spec import RetrievalSpec, Spec
 from agentlab.workbench.variants import Variant, check_consistency, make_variant
 
 if TYPE_CHECKING:
-    from agentlab.tools.mcp.folder import ToolManager
+    from agentlab.tools.mcp.tool_manager import ToolManager
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS = 90
@@ -293,7 +293,7 @@ class Workbench:
         for named in (variant.tool_folder, mcp or self.spec.mcp):
             if named is None:
                 continue
-            from agentlab.tools.mcp.folder import ToolManager
+            from agentlab.tools.mcp.tool_manager import ToolManager
 
             async with self._opening:
                 if (key := (path := Path(named), reserved, interactive)) not in self._managers:

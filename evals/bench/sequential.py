@@ -28,9 +28,9 @@ import numpy as np
 from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share, table
 
 from agentlab.evals.compare.paired import PairedMeasure
-from agentlab.evals.compare.stopping import LOOKS
+from agentlab.evals.compare.sequential_gate import LOOKS
 from agentlab.evals.stats.sequential import alarms, e_value_against_margin, planned_looks
-from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.store.measures import measure
 
 CASES = (

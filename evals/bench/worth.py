@@ -34,9 +34,9 @@ import pandas as pd
 
 import agentlab as al
 from agentlab.core import plugins
+from agentlab.core.constants import Mode
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Fact
-from agentlab.core.names import Mode
 from agentlab.core.protocols import Embedder, Memory, NewId
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import conversation_name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.jupyter import STARTING, ChatPage, JupyterServer
-from support.places import ROOT
+from support.paths import ROOT
 
 Open = Callable[..., ChatPage]
 PICTURES = ROOT / "results" / "browser"

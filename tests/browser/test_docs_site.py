@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.places import ROOT
+from support.paths import ROOT
 
 pytestmark = pytest.mark.browser
 OUT_OF_REACH = """() => [...document.querySelectorAll('.md-typeset pre > code')].filter(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.jupyter import READY, RUN_CELL, STARTING, JupyterServer
-from support.places import ROOT
+from support.paths import ROOT
 
 pytestmark = pytest.mark.browser
 OUTPUT = ".jp-OutputArea-output"

@@ -15,8 +15,8 @@ from agentlab.core.messages import Completion, Message, Usage
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted, call
 from support.attacks import ATTACKS, write_hostile_set
-from support.places import ROOT
-from support.planted import LINE, PLANTED, WHOLE, play_planted
+from support.paths import ROOT
+from support.planted_bug import LINE, PLANTED, WHOLE, play_planted
 
 pytestmark = pytest.mark.browser
 PICTURES = ROOT / "results" / "browser"

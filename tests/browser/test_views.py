@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from support.jupyter import READY, JupyterServer
-from support.places import ROOT
+from support.paths import ROOT
 
 pytestmark = pytest.mark.browser
 CELL = """
 import pathlib, tempfile
-from support.planted import play_planted
+from support.planted_bug import play_planted
 folder = pathlib.Path(tempfile.mkdtemp())
 run = play_planted(folder / "set", folder / "run", 8)
 run

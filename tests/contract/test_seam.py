@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from agentlab.core.constants import USAGE_UNKNOWN
 from agentlab.core.errors import Retryable, ServerFault
 from agentlab.core.events import ModelCall, Notice
 from agentlab.core.messages import Completion, Message, ToolCall, Usage
-from agentlab.core.names import USAGE_UNKNOWN
 from agentlab.core.prices import Price, PriceTable
 from agentlab.evals.store.rows import encode
 from agentlab.flows import rag_only

@@ -11,9 +11,9 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.constants import BACKGROUND_FAILED
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Message, Reply
-from agentlab.core.names import BACKGROUND_FAILED
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.lab.run import open_run
 from agentlab.models.scripted import Scripted, call

@@ -34,7 +34,7 @@ from agentlab.tools.mcp.config import servers_of_file
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.spec import load_spec
 from support.mutations import mutated
-from support.places import TESTS
+from support.paths import TESTS
 from support.requests import parts_of
 from support.small_runs import play, write_set
 from support.unsealing import uncheck, unseal

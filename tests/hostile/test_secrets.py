@@ -52,7 +52,9 @@ def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, mon
     for file in run.path.iterdir():
         assert not leaks(file.read_text(encoding="utf-8")), file.name
     assert run.summary["secrets"] > 8
-    assert [row.reply.text for row in run.played() if row.reply] and REDACTED in (run.path / "turns.jsonl").read_text()
+    assert [row.reply.text for row in run.turn_rows() if row.reply] and REDACTED in (
+        run.path / "turns.jsonl"
+    ).read_text()
     capsys.readouterr()
     monkeypatch.chdir(tmp_path)
     baseline = str(tmp_path / "base.jsonl")

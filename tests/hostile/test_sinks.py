@@ -20,8 +20,8 @@ from nbconvert import HTMLExporter
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.escaping import as_csv_cell, as_markdown, escape_json, fenced, printable
 from agentlab.core.messages import Citation
-from agentlab.core.shown import as_csv_cell, as_markdown, escape_json, fenced, printable
 from agentlab.lab.run import compare
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.answers import FlowAnswer, FlowComparison

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from support.forks import PRELOADED
+from support.child_processes import PRELOADED
 
 SEED = 20261123
 RESULTS = Path(__file__).parents[2] / "results"

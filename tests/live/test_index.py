@@ -11,7 +11,7 @@ from agentlab.knowledge.index import open_index
 from agentlab.models import weights
 from agentlab.models.embedders import local
 from support.indexing import search
-from support.places import OWN
+from support.paths import OWN
 
 pytestmark = pytest.mark.real_model
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from support.places import OWN, TESTS
+from support.paths import OWN, TESTS
 
 pytestmark = pytest.mark.slow
 

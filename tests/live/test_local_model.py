@@ -22,7 +22,7 @@ from agentlab.models import weights
 from agentlab.models.local import model as local
 from agentlab.models.local import tool_protocol as protocol
 from support.local_model import LOOKUP, MODEL, WEATHER, result, user
-from support.places import PUBLIC
+from support.paths import PUBLIC
 
 pytestmark = pytest.mark.real_model
 

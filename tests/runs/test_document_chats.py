@@ -81,7 +81,7 @@ def test_the_decision_and_the_search_itself_can_be_switched_off(opened):
 def test_the_reply_that_is_shown_carries_its_sources_and_no_marker_dangles(opened):
     chat, _ = opened("rag_only", "It is 7.32 m wide [1], they say [7].")
     reply = chat.say_sync("How wide is a goal?")
-    assert reply.shown == (
+    assert reply.display_text == (
         "It is 7.32 m wide [1], they say.\n\nSource [1]: Law 1: The field of play (document law-01, passage law-01#0)"
     )
 

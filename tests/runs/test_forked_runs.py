@@ -42,7 +42,7 @@ def replies(run: Run) -> dict[tuple[str, str, int], str]:
 def test_an_unchanged_fork_asks_nothing_and_is_the_same_to_the_bit(run):
     same = fork(run, 2, mode="replay", out="same")
     assert replies(same) == replies(run)
-    assert [row.totals for row in same.turn_rows()] == [row.totals for row in run.played()]
+    assert [row.totals for row in same.turn_rows()] == [row.totals for row in run.turn_rows()]
     assert (same.result.recordings.new, same.result.recordings.missing) == (0, 0)
     changed = [d for pair in compare(run, same).pairs for d in pair.differences if d.changed]
     assert not changed and compare(run, same).pairs[0]["answer_f1"].n == 4, "turns 3 and 4 of two conversations"

@@ -244,8 +244,8 @@ def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, caps
     assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
     assert "comparison of 48 turns skipped" in shown
     assert "agentlab show run --all" in shown and "agentlab compare run" in shown
-    monkeypatch.setattr("agentlab.lab.run.Run.figures", None)
-    monkeypatch.setattr("agentlab.lab.run.Run.played", None)
+    monkeypatch.setattr("agentlab.lab.run.Run.map_turns", None)
+    monkeypatch.setattr("agentlab.lab.run.Run.turn_rows", None)
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 0, "no turn is read for it"
     rewrite_rows(folder, lambda each: {"answer": None})
     capsys.readouterr()

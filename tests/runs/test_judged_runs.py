@@ -11,7 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.judge.standing import JudgeReport
+from agentlab.evals.judge.judge_report import JudgeReport
 from agentlab.models.scripted import Scripted
 from support.judges import ScriptedJudge, credulous, holds, part
 from support.predictions import row, write_questions, write_rows

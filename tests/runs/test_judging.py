@@ -12,7 +12,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
-from agentlab.evals.judge.standing import JudgeReport
+from agentlab.evals.judge.judge_report import JudgeReport
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
 from support.judges import ScriptedJudge, credulous, holds, part

@@ -14,7 +14,7 @@ from agentlab.core.messages import Message, Reply
 from agentlab.evals.play.budget import estimate
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
-from support.told_sets import write
+from support.memory_sets import write
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from agentlab.wire.recorder import Recorder
 from agentlab.wire.recordings import Recordings
 from support.doubles import gateway_to
 from support.full_disk import FullDisk
-from support.places import TESTS
+from support.paths import TESTS
 from support.replays import FLOWS, ForbiddenModel, play, replay, replay_invariants
 from support.requests import request_of
 

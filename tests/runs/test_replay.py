@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.core.errors import BadRequest, ConfigError, NotRecorded
 from agentlab.core.messages import Message, Reply
 from agentlab.models.scripted import Scripted
-from support.places import TESTS
+from support.paths import TESTS
 from support.replays import FLOWS, lab, ledger, play, replay, replay_invariants
 from support.rules_set import cooperative_model
 

@@ -22,9 +22,9 @@ from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.lab.run import Run, open_run
 from support.executors import AtOnce, under_names
+from support.memory_sets import write as write_told
 from support.replays import FLOWS, ForbiddenModel, NeverEmbeds, VaryingModel, lab, play, replay
 from support.small_runs import Answering, write_set
-from support.told_sets import write as write_told
 
 DIES_ONCE = """
 import os, signal

@@ -11,7 +11,7 @@ from agentlab.evals.store.measures import summary_rows
 from agentlab.lab.run import Run
 from agentlab.memory import sqlite
 from agentlab.models.scripted import Scripted
-from support.told_sets import write as write_memory_set
+from support.memory_sets import write as write_memory_set
 from support.two_step_runs import (
     NOTHING_SAVED,
     Plan,
@@ -139,7 +139,7 @@ QUESTIONS = (
     "What is the name of the dog?",
     "What is the boat called?",
 )
-"""Of `support.told_sets`: three questions to one memory, the last one to another."""
+"""Of `support.memory_sets`: three questions to one memory, the last one to another."""
 
 
 def asking_the_told() -> Scripted:

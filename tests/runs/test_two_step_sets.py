@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from agentlab.core.constants import MEMORY_TOOLS
 from agentlab.core.events import MemoryOp, ModelCall, ToolRun
 from agentlab.core.messages import Request
-from agentlab.core.names import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import load_dataset
 from agentlab.tools.stub import NEUTRAL
-from support.places import OWN
+from support.paths import OWN
 from support.two_step_runs import WRITES, Plan, check_sums, following, play, saving, spoken
 
 VARIANTS = [("chatbox", "two_step"), ("chatbox", "native"), ("discord", "two_step"), ("discord", "native")]

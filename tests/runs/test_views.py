@@ -18,7 +18,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.lab.run import Run, compare
 from agentlab.models.scripted import Scripted
 from support.attacks import ATTACKS, write_hostile_set
-from support.planted import PLANTED, WHOLE, play_planted
+from support.planted_bug import PLANTED, WHOLE, play_planted
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import agentlab as al
 from agentlab.core.errors import AgentlabError
 from agentlab.models.scripted import Scripted
-from support.forks import ChildResult, in_child
+from support.child_processes import ChildResult, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEMORIES = ("sqlite", "textfile", "chroma")

@@ -12,7 +12,7 @@ import agentlab as al
 from agentlab.core.errors import AgentlabError
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.wire.recordings import Recordings
-from support.forks import in_child
+from support.child_processes import in_child
 from support.mutations import changed, places
 from support.replays import play as play_recorded
 from support.requests import parts_of

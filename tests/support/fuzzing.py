@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import AgentlabError
-from support.forks import in_child
+from support.child_processes import in_child
 from support.readers import Read, readers
 
 BATCH = 4000

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentlab.cli.parser import main
 from agentlab.lab.run import open_run
-from support.forks import ChildResult, files_in, in_child
+from support.child_processes import ChildResult, files_in, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEASURED = {"latency_s", "phases", "billed"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 
-from support.places import TESTS
+from support.paths import TESTS
 
 STARTING = 120_000
 """Milliseconds that a page, a kernel, or a cell that imports agentlab, may take on a busy machine."""

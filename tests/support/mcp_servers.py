@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.tools.mcp.client import McpServer
-from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.tool_manager import ToolManager
 from support import mcp_server
 
 SERVER = Path(mcp_server.__file__)

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import agentlab as al
+from agentlab.core.escaping import as_markdown, escape_json, printable
 from agentlab.core.messages import Message
 from agentlab.core.prices import load_prices
 from agentlab.core.secrets import redact
-from agentlab.core.shown import as_markdown, escape_json, printable
 from agentlab.data.documents import load_documents
 from agentlab.evals.compare.baselines import read_baseline, write_baseline
 from agentlab.evals.compare.gate import gate
@@ -26,7 +26,7 @@ from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.evals.published.predictions import read_predictions, unknown_keys
 from agentlab.evals.published.reproduce import read_claims
-from agentlab.flows.coordinator import kept_state
+from agentlab.flows.coordinator import state_file
 from agentlab.flows.ego.planner import read_step
 from agentlab.flows.json_replies import read_object, read_unfinished_object
 from agentlab.memory import textfile
@@ -98,7 +98,7 @@ def readers(folder: Path) -> dict[str, Reader]:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    kept_state.save(folder, COORDINATOR, STORED)
+    state_file.save(folder, COORDINATOR, STORED)
     rules, recorded = _played(folder)
     return {
         **_of_sets(folder, rules),
@@ -113,8 +113,8 @@ def readers(folder: Path) -> dict[str, Reader]:
         "rubric": (folder / "rubric.yaml", lambda f: load_rubric(str(f))),
         "memory in text": (folder / "memory.txt", reads_memory),
         "what a coordinator kept": (
-            folder / kept_state.FILE,
-            lambda f: kept_state.restore(f.parent, COORDINATOR, STORED),
+            folder / state_file.FILE,
+            lambda f: state_file.restore(f.parent, COORDINATOR, STORED),
         ),
         "spec": (folder / "spec.yaml", lambda f: load_spec(f, {})),
         "prices": (folder / "prices.yaml", load_prices),

@@ -15,8 +15,8 @@ from agentlab.models import openai_connection
 from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel
 from agentlab.wire import limits, retries
+from support.child_processes import in_child
 from support.faulty_server import FAULTS, FaultyServer
-from support.forks import in_child
 from support.rules_set import DOCUMENTS, write_set
 
 ANSWER_SECONDS = 0.6

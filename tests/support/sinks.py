@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.hostile_strings import STRINGS
-from support.places import TESTS
+from support.paths import TESTS
 
 
 def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from agentlab.evals.compare.family import constant_shift_p_value
 from agentlab.evals.compare.paired import TurnTable, pair_measure
-from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.stats.statistics import CONFIDENCE
 from agentlab.evals.store.measures import COSTS, Measure, measure
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.evals.compare.paired import PairedMeasure
-from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.sign_flips import SignFlips
 
 TEST_ASSUMPTION = (
     "signs of whole conversations are flipped, which tests whether the two sides are exchangeable, not whether their"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.core.shown import one_line
+from agentlab.core.escaping import one_line
 from agentlab.evals.compare.best import Best, best
 from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.flips import Flip, flips

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentlab.evals.compare.paired import PairedMeasure
-from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.store.measures import COSTS
 from agentlab.evals.store.run import StoredRun
 

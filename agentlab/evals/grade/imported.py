@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.grader import FieldUnknown, grade
-from agentlab.evals.grade.sources import ImportedSearches
+from agentlab.evals.grade.imported_searches import ImportedSearches
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
-from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
+from agentlab.evals.store.progress import ROWS_BETWEEN_REPORTS
 from agentlab.evals.store.rows import RESTART_MARKER, StoredScore, TurnRow, encode_line
 from agentlab.evals.store.summary import summarise
 

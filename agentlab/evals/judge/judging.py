@@ -21,23 +21,23 @@ from itertools import chain
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import RunError
 from agentlab.core.events import Search
 from agentlab.core.files import append_atomically
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.names import IMPORTED
 from agentlab.core.trace import Trace
+from agentlab.evals.judge.known_answers import KINDS, known_answers
 from agentlab.evals.judge.labels import ReplyKey
 from agentlab.evals.judge.rubrics import ORDERS, Answer, JudgeItem, Rubric
-from agentlab.evals.judge.stress import KINDS, known_answers
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
 from agentlab.evals.store.rows import TurnRow, encode
 from agentlab.evals.store.run import StoredRun
 from agentlab.session.session import Session
-from agentlab.workbench.conversation import TurnDriver
 from agentlab.workbench.seat import Seat
+from agentlab.workbench.turn_driver import TurnDriver
 from agentlab.workbench.workbench import Workbench
 
 KNOWN_ANSWER_FLOW = ""

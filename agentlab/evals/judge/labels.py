@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import DatasetError
+from agentlab.core.escaping import as_csv_cell
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
-from agentlab.core.shown import as_csv_cell
 
 KEYS = ("conversation", "turn", "flow", "epoch")
 COLUMNS = (*KEYS, "label", "question", "reference", "reply")

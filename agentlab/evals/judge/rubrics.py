@@ -10,11 +10,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_text
 from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Message
-from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import strict_object_schema
 from agentlab.core.strict_json import parse_yaml

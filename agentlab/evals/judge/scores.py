@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from agentlab.core.names import IMPORTED
+from agentlab.core.constants import IMPORTED
 from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import ReplyKey
 from agentlab.evals.store.rows import StoredScore, encode_line

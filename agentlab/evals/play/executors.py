@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from agentlab.core.errors import ConfigError, needs
-from agentlab.core.garbage import relax_gc
+from agentlab.core.gc_tuning import relax_gc
 from agentlab.core.plugins import unknown_name
 
 SECONDS_TO_CONNECT = 10

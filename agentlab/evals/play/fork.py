@@ -16,7 +16,7 @@ from typing import Any
 
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Memory
-from agentlab.evals.play.memories import write_facts
+from agentlab.evals.play.memory_pool import write_facts
 from agentlab.evals.play.plan import Trial
 from agentlab.session.session import Session
 from agentlab.wire.recorder import Recorder

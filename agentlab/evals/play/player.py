@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import Retryable, RunError
 from agentlab.core.events import Notice
 from agentlab.core.files import is_disk_full
 from agentlab.core.messages import ToolSpec, UserTurn
-from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.play.account import Played, RunState
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.play.memories import MemoryPool
+from agentlab.evals.play.memory_pool import MemoryPool
+from agentlab.evals.play.observer import RunObserver
 from agentlab.evals.play.plan import WHOLE_RUN, Partition, Stopped, Trial, assignments, turns_of
-from agentlab.evals.play.watching import RunObserver
+from agentlab.evals.play.run_state import Played, RunState
+from agentlab.evals.store.atomic_folder import RESUME_HINT
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.pace import ProgressTracker, RunProgress
-from agentlab.evals.store.writing import RESUME_HINT
+from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.workbench.conversation import TurnDriver, TurnResult, log_failure
 from agentlab.workbench.seat import Seat
+from agentlab.workbench.turn_driver import TurnDriver, TurnResult, log_failure
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)

@@ -21,13 +21,13 @@ from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.evals.play.executors import executor_factory
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.play.opening import check_run, open_folder
+from agentlab.evals.play.observer import RunObserver
 from agentlab.evals.play.player import Player
+from agentlab.evals.play.preflight import check_run, open_folder
 from agentlab.evals.play.shards import play_in_shards
-from agentlab.evals.play.watching import RunObserver
 from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.log import run_log
-from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.progress import RunProgress
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise
 from agentlab.workbench.workbench import Workbench

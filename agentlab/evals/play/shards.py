@@ -22,15 +22,15 @@ import msgspec
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.play.account import Played
 from agentlab.evals.play.executors import Opener, interrupts_put_off
-from agentlab.evals.play.opening import open_folder
 from agentlab.evals.play.plan import Partition, assignments, turns_of
 from agentlab.evals.play.player import Player
+from agentlab.evals.play.preflight import open_folder
+from agentlab.evals.play.run_state import Played
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder, lock_run_folder
 from agentlab.evals.store.log import run_log
-from agentlab.evals.store.pace import ProgressTracker, RunProgress
+from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
 from agentlab.workbench.workbench import Workbench

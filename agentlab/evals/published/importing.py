@@ -17,9 +17,9 @@ from typing import Any
 from msgspec import UNSET
 
 from agentlab.core import plugins
+from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import DatasetError
 from agentlab.core.messages import Reply
-from agentlab.core.names import IMPORTED
 from agentlab.core.strict_json import MAX_DEPTH, check_depth
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
@@ -28,11 +28,11 @@ from agentlab.data.datasets import Dataset, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
+from agentlab.evals.store.atomic_folder import atomic_folder
 from agentlab.evals.store.folder import FORMAT, RunFolder
 from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
-from agentlab.evals.store.writing import atomic_folder
 from agentlab.workbench.spec import Spec, make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")

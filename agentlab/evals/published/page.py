@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agentlab.core.shown import as_markdown
+from agentlab.core.escaping import as_markdown
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.published.graders import GRADERS
+from agentlab.evals.published.fingerprints import GRADERS
 from agentlab.evals.published.reproduce import FigureCheck, Reproduction
-from agentlab.evals.published.unsaid import SystemDifference, analyse_significance
+from agentlab.evals.published.significance import SystemDifference, analyse_significance
 
 MAX_REPEATED = 10
 """Figures that differ, below all tables."""

@@ -32,7 +32,7 @@ from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import load_json
 from agentlab.evals.store.measures import MAX_VALUE
-from agentlab.evals.store.pace import ROWS_BETWEEN_REPORTS
+from agentlab.evals.store.progress import ROWS_BETWEEN_REPORTS
 
 MAX_CELL_CHARS = 10_000_000
 Name = Annotated[str, Meta(min_length=1)]

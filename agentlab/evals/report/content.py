@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from agentlab.core.constants import NOT_RECORDED
 from agentlab.core.events import PHASES, Event, ModelCall, Notice, Step, shorten, to_row
-from agentlab.core.names import NOT_RECORDED
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlab.core.shown import as_html, escape_block, one_line
+from agentlab.core.escaping import as_html, escape_block, one_line
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.stats.statistics import Interval

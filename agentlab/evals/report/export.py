@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError, needs
-from agentlab.core.shown import as_csv_cell, escape_surrogates
+from agentlab.core.escaping import as_csv_cell, escape_surrogates
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
 

@@ -13,8 +13,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import as_markdown, printable
 from agentlab.core.files import write_atomically
-from agentlab.core.shown import as_markdown, printable
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.judgement import Judgement

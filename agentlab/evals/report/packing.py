@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any
 
-from agentlab.core.shown import escape_json
+from agentlab.core.escaping import escape_json
 
 LONG = 24
 """Characters from which a text is kept once and named by its number."""

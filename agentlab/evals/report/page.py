@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
-from agentlab.core.shown import as_html, escape_json, one_line
 from agentlab.core.version import __version__
 from agentlab.evals.compare.ship import recommend
 from agentlab.evals.report.content import Content

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import as_html, one_line, printable
 from agentlab.core.plugins import unknown_name
-from agentlab.core.shown import as_html, one_line, printable
 from agentlab.core.trace import Trace, seconds, tokens
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.compare.causes import Cause

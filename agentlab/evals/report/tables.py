@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.shown import escape_block, one_line, printable
+from agentlab.core.escaping import escape_block, one_line, printable
 
 JOINED = "\u00a0"
 """A space at which no heading is broken."""

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from agentlab.core.errors import ConfigError
+from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
-from agentlab.core.shown import as_html, as_markdown, escape_block, printable
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import recommend
 from agentlab.evals.report.content import Content, Place, Played

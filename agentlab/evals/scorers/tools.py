@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from agentlab.core.constants import CLOSING_STEPS, INVALID_CHOICE
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
-from agentlab.core.names import CLOSING_STEPS, INVALID_CHOICE
 from agentlab.data.conversations import ExpectedCall, Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from agentlab.evals.stats.signs import TIE
+from agentlab.evals.stats.sign_flips import TIE
 
 SEED = 0
 DRAWS = 10_000

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from msgspec import UnsetType
 
+from agentlab.core.constants import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
 from agentlab.core.events import Event, ModelCall, Notice
-from agentlab.core.names import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST_PREFIX
 from agentlab.evals.store.rows import TrialKey, TurnRow

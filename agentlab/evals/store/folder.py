@@ -32,10 +32,10 @@ from agentlab.core.files import (
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
+from agentlab.evals.store.atomic_folder import RunWriteError
+from agentlab.evals.store.checksums import check_seal, sealed
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
 from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
-from agentlab.evals.store.seal import check_seal, sealed
-from agentlab.evals.store.writing import RunWriteError
 
 FORMAT = 3
 LOCK = ".lock"

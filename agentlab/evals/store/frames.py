@@ -9,7 +9,7 @@ import pandas as pd
 from msgspec import UNSET
 from pandas.api.types import is_numeric_dtype
 
-from agentlab.core.shown import as_csv_cell, as_markdown, escape_surrogates, printable
+from agentlab.core.escaping import as_csv_cell, as_markdown, escape_surrogates, printable
 from agentlab.evals.store.rows import FlowSummary
 
 

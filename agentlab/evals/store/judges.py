@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import RunError
-from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.evals.stats.agreement import Agreement
 from agentlab.evals.store.run import StoredRun
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
+from agentlab.core.escaping import LogFormatter
 from agentlab.core.files import open_log
-from agentlab.core.shown import LogFormatter
 
 MAX_LOG_BYTES = 64 * 2**20
 """Bytes of a log."""

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from msgspec import UNSET
 
 from agentlab.core import plugins
+from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import ConfigError, RunError
-from agentlab.core.names import JUDGE_METRIC_PREFIX
 from agentlab.data.datasets import Dataset
 from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
 

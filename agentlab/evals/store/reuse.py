@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from agentlab.core.names import IMPORTED
+from agentlab.core.constants import IMPORTED
 from agentlab.core.trace import Totals, Trace
 from agentlab.evals.store.fold import FlowFold, missed_calls
 from agentlab.evals.store.rows import Billed, Reuse

@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from agentlab.core import plugins
+from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import DatasetError, RunError
+from agentlab.core.escaping import one_line
 from agentlab.core.messages import from_json
-from agentlab.core.names import IMPORTED
-from agentlab.core.shown import one_line
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, conversation_name, load_dataset

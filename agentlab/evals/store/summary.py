@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
+from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.events import PHASES, Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
-from agentlab.core.names import MEMORY_UNAVAILABLE
 from agentlab.core.trace import Costs, Totals, critical_path, exact_sum
 from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
 from agentlab.evals.store.fold import FlowFold, in_order

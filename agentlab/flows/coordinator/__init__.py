@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.names import LOOKUP_DOCUMENTS
 from agentlab.core.slot import Slot
 from agentlab.flows.coordinator.episodes import PROMPTS
-from agentlab.flows.coordinator.kept_state import restore, save
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
 from agentlab.flows.coordinator.settings import CoordinatorSettings
+from agentlab.flows.coordinator.state_file import restore, save
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.session.session import Session
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
-from agentlab.core.names import MEMORY_UNAVAILABLE
-from agentlab.flows.coordinator.gate import states_a_fact
+from agentlab.flows.coordinator.memory_gate import states_a_fact
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.text_files import read_texts
@@ -112,7 +112,7 @@ class Episodes:
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         # What was said twice was said twice: no episode is a duplicate of another.
-        await session.remember(episode, duplicate_at=None)
+        await session.remember(episode, duplicate_threshold=None)
         self.loose.append(episode)
         if self.settings.consolidate_every and len(self.loose) >= self.settings.consolidate_every:
             await self._consolidate(session)

@@ -20,14 +20,14 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from agentlab.core.constants import AFTER_RESPONSE
 from agentlab.core.messages import Reply, ToolCall, UserTurn
-from agentlab.core.names import AFTER_RESPONSE
 from agentlab.core.schemas import strict_object_schema
-from agentlab.flows.ego.asking import UNPARSED_KEY, ask_for_object, cut_to_bytes
 from agentlab.flows.ego.commands import Operation, parse_command
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
+from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, cut_to_bytes
 from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepResult, execute_react, notify_of_run
 from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.history_cursor import CURSOR

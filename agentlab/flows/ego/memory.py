@@ -20,8 +20,8 @@ from agentlab.core.messages import Fact
 from agentlab.core.schemas import strict_object_schema
 from agentlab.core.scratch import temp_folder_for
 from agentlab.core.slot import Slot
-from agentlab.flows.ego.asking import ask_for_object, bounded_text_at
 from agentlab.flows.ego.commands import parse_command
+from agentlab.flows.ego.prompting import ask_for_object, bounded_text_at
 from agentlab.flows.ego.short_term import (
     USER_KINDS,
     RenderedEntry,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlab.core.names import LOOKUP_DOCUMENTS
+from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.schemas import strict_object_schema
-from agentlab.flows.ego.asking import ask_for_object, sentences_at
 from agentlab.flows.ego.memory import MEMORY
+from agentlab.flows.ego.prompting import ask_for_object, sentences_at
 from agentlab.session.session import Session
 from agentlab.tools import tool
 

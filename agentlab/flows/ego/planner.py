@@ -9,7 +9,7 @@ from typing import Any
 from agentlab.core.messages import ToolSpec
 from agentlab.core.protocols import Tool
 from agentlab.core.schemas import simplify_schema, strict_object_schema
-from agentlab.flows.ego.asking import ask_for_object, bounded_text_at, sentences_at
+from agentlab.flows.ego.prompting import ask_for_object, bounded_text_at, sentences_at
 from agentlab.flows.json_replies import text_at
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_manual

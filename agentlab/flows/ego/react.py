@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentlab.core.constants import INVALID_CHOICE
 from agentlab.core.messages import ToolCall
-from agentlab.core.names import INVALID_CHOICE
 from agentlab.core.protocols import Tool
 from agentlab.core.schemas import strict_object_schema
-from agentlab.flows.ego.asking import UNPARSED_KEY, ask_for_object, bounded_text_at, cut_to_bytes
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
+from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, bounded_text_at, cut_to_bytes
 from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.json_replies import number_at, text_at
 from agentlab.flows.tool_calls import run_tool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agentlab.flows.ego.asking import cut_to_bytes
+from agentlab.flows.ego.prompting import cut_to_bytes
 from agentlab.memory.tagged_log import Entry
 
 USER_KINDS = ("user", "command")

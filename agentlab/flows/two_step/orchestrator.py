@@ -24,13 +24,13 @@ from annotated_types import Ge, Le
 from msgspec.structs import replace
 from pydantic import AfterValidator
 
+from agentlab.core.constants import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
-from agentlab.core.names import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
 from agentlab.core.protocols import RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import refuse_call, tool_result_message
-from agentlab.flows.two_step.asking import ToolUse, get_next_action, run_call, use_tool
+from agentlab.flows.two_step.tool_selection import ToolUse, get_next_action, run_call, use_tool
 from agentlab.session.session import Session
 from agentlab.tools.manual import tool_names
 from agentlab.tools.memory import fact_entry

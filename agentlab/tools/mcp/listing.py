@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import structs
 
+from agentlab.core.escaping import strip_control_chars
 from agentlab.core.messages import ToolSpec
 from agentlab.core.schemas import load_jsonschema
-from agentlab.core.shown import strip_control_chars
 from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list

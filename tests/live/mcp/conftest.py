@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.tool_manager import ToolManager
 from support.mcp_servers import OURS, Open, OverHttp
 
 

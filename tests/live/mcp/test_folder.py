@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentlab.tools.manual import instruction_of
-from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.tool_manager import ToolManager
 from support.local_tools import BUILT, DICE, SLEEPY
 from support.mcp_servers import ALL, liar, names
 from support.tool_sessions import call, session_with

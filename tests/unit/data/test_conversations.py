@@ -8,7 +8,7 @@ from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
 from agentlab.knowledge.refusal import declines
 from support.conversation_sets import GOOD, write
-from support.places import PUBLIC
+from support.paths import PUBLIC
 
 
 @pytest.mark.parametrize(

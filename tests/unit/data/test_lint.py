@@ -10,9 +10,9 @@ from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.models.scripted import Scripted
 from support.conversation_sets import GOOD, write
-from support.places import OWN, PUBLIC
-from support.told_sets import SESSIONS
-from support.told_sets import write as write_told
+from support.memory_sets import SESSIONS
+from support.memory_sets import write as write_told
+from support.paths import OWN, PUBLIC
 
 
 def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, caplog):

@@ -6,8 +6,8 @@ import pytest
 
 from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
-from support.places import PUBLIC
-from support.told_sets import QUESTIONS, SESSIONS, asked, session_row, write
+from support.memory_sets import QUESTIONS, SESSIONS, asked, session_row, write
+from support.paths import PUBLIC
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections import Counter
 
 from agentlab.data.datasets import load_dataset
 from agentlab.knowledge.refusal import declines
-from support.places import OWN, ROOT
+from support.paths import OWN, ROOT
 
 LAWS = load_dataset(ROOT / "datasets" / "laws")
 

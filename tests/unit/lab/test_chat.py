@@ -90,7 +90,7 @@ async def test_a_stop_does_not_lose_what_the_last_turn_left_to_be_done(talking):
     chat.stop()
     with pytest.raises(asyncio.CancelledError):
         await second
-    lab.loop.start(_set(flow.may_store)).result()
+    lab.loop.submit(_set(flow.may_store)).result()
     await chat.say("third")
     assert flow.stored[0] == "slow"
 

@@ -39,7 +39,7 @@ def test_a_conversation_goes_on_where_it_ended(lab, file, tmp_path):
 
 def test_what_was_reset_does_not_come_back(lab, file):
     opened(lab, file).reset_sync()
-    assert opened(lab, file).said == []
+    assert opened(lab, file).turn_rows == []
 
 
 def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):

@@ -34,7 +34,7 @@ class Away(StoredMemory):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(base, "SLOW_SECONDS", 0.02)
-    monkeypatch.setattr(base, "AWAY_SECONDS", 0.3)
+    monkeypatch.setattr(base, "UNAVAILABLE_TTL_SECONDS", 0.3)
     monkeypatch.setattr("agentlab.memory.unavailable.SLOW_SECONDS", 0.02)
 
 

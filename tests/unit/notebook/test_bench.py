@@ -164,7 +164,7 @@ async def test_a_bad_answer_is_a_failing_case_three_clicks_later_and_the_gate_se
     assert form.corrected.value == "It is 3 m wide."
     form.corrected.value = "7.32 m"
     form.save_button.click()
-    assert "saved as case-001 in datasets/from_chat" in form.told.value
+    assert "saved as case-001 in datasets/from_chat" in form.status.value
     case = json.loads(Path("datasets/from_chat/conversations.jsonl").read_text())
     history, asked = case["turns"]
     assert (history["scored"], history["reference_answers"]) == (False, ["Fine."])
@@ -194,8 +194,8 @@ async def test_a_folder_that_is_no_data_set_is_said_in_the_form_and_it_stays(lab
     form = chat.turns[-1].form.children[0]
     form.folder.value = str(tmp_path / "file")
     form.save_button.click()
-    assert "this is a file" in form.told.value and form.save_button in form.children[1].children
+    assert "this is a file" in form.status.value and form.save_button in form.children[1].children
     form.folder.value = str(tmp_path / "new")
     form.save_button.click()
-    assert "saved as case-001" in form.told.value
+    assert "saved as case-001" in form.status.value
     assert (tmp_path / "new" / "corpus.jsonl").exists(), "the documents that the flow answered from come along"

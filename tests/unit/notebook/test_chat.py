@@ -12,7 +12,7 @@ import pytest
 import agentlab as al
 from agentlab import notebook
 from agentlab.core.errors import MissingExtra, Refused
-from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.progress import RunProgress
 from agentlab.lab.lab import Lab
 from agentlab.models.scripted import Scripted, call
 from agentlab.notebook.chat import ChatWidget

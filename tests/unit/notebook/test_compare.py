@@ -11,8 +11,8 @@ import agentlab as al
 from agentlab import notebook
 from agentlab.core.errors import Refused
 from agentlab.models.scripted import Scripted
+from agentlab.notebook.chat_column import ChatColumn
 from agentlab.notebook.compare import ask, stop
-from agentlab.notebook.seat import ChatColumn
 from agentlab.notebook.turn_view import Columns
 from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, until
 
@@ -50,7 +50,7 @@ async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_ov
     lab = lab_over(model, flows=["rag_only", {"flow": "rag_only", "label": "second"}])
     seats = [ChatColumn(lab, variant.label) for variant in lab.bench.variants]
     columns = Columns("Count", seats, partial(stop, seats))
-    answering = asyncio.wrap_future(lab.loop.start(ask("Count", seats, columns.turns)))
+    answering = asyncio.wrap_future(lab.loop.submit(ask("Count", seats, columns.turns)))
     await until(lambda: "two" in everything(columns))
     page = everything(columns)
     assert "agentlab-running" in page and "waits for its turn" in page and "three" not in page

@@ -8,8 +8,8 @@ import pytest
 
 from agentlab import notebook
 from agentlab.core.errors import AgentlabError
+from agentlab.evals.judge.judge_report import replies
 from agentlab.evals.judge.labels import add_rows, read_labels
-from agentlab.evals.judge.standing import replies
 from agentlab.lab.run import Run
 from support.rules_set import CONVERSATIONS, DOCUMENTS, lab, write_set
 

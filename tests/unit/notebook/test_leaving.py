@@ -14,7 +14,7 @@ from agentlab import notebook
 from agentlab.lab.lab import Lab
 from agentlab.notebook.compare import show_flows
 from support.mcp_servers import OURS, gone, is_alive
-from support.places import TESTS
+from support.paths import TESTS
 from support.widgets import Slow, until
 
 SERVER_TASKS = 8

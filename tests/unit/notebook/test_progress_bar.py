@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlab.evals.store.pace import RunProgress
+from agentlab.evals.store.progress import RunProgress
 from agentlab.notebook.progress_bar import ProgressBar
 
 

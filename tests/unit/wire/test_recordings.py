@@ -10,7 +10,7 @@ from hypothesis import given
 from agentlab.core.errors import RecordingError
 from agentlab.wire.keys import digest, normalise_request
 from agentlab.wire.recordings import Recordings
-from support.places import TESTS
+from support.paths import TESTS
 from support.requests import REQUESTS, key, request_of
 
 

@@ -10,7 +10,7 @@ import agentlab as al
 from agentlab.core.errors import ConfigError
 from agentlab.models.scripted import Scripted
 from agentlab.workbench.spec import Spec
-from support.places import ROOT
+from support.paths import ROOT
 
 
 @pytest.mark.parametrize(

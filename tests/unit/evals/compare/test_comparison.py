@@ -13,8 +13,8 @@ import pytest
 from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
+from agentlab.evals.compare.claims import evaluate_claims
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.questions import evaluate_claims
 from agentlab.evals.grade.fingerprints import fingerprints, read_source
 from agentlab.evals.scorers import answer, similarity
 from agentlab.knowledge import refusal

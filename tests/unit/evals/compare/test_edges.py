@@ -69,7 +69,7 @@ def test_what_a_scorer_does_not_know_is_unknown_and_no_pass(tmp_path, monkeypatc
     (tmp_path / "unknown.txt").write_text("c03 1\n")
     whole, stopping = both(data, "base.jsonl", tmp_path, **spec)
     for verdict in (whole, stopping):
-        (odd,) = [judged for judged in verdict.judged if judged.measure.name == "odd"]
+        (odd,) = [judged for judged in verdict.measure_verdicts if judged.measure.name == "odd"]
         assert odd.stop_signal == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
         assert verdict.result == "inconclusive"
     assert main(["compare", "before", "whole"]) == 0

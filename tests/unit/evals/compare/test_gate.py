@@ -32,7 +32,7 @@ def baseline(data, tmp_path):
 
 
 def by_name(verdict):
-    return {judged.measure.name: judged for judged in verdict.judged}
+    return {judged.measure.name: judged for judged in verdict.measure_verdicts}
 
 
 def turns(conversations: int, *numbers: int) -> set[tuple[str, int]]:

@@ -14,7 +14,7 @@ from agentlab.data.conversations import Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.scorers import Score, TurnOutcome, injection
 from agentlab.models.scripted import Scripted, call
-from support.places import OWN
+from support.paths import OWN
 
 TURN = Turn(user="How often?", metadata={"injection": {"canary": "EIDER-417", "way": "plain order"}})
 

@@ -12,7 +12,7 @@ from agentlab.core.messages import Fact, Reply
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.scorers import TurnOutcome, memory_recall, memory_writes
-from support.places import OWN
+from support.paths import OWN
 from support.scoring import values
 
 

@@ -16,7 +16,7 @@ from agentlab.evals.scorers import TurnOutcome, tools
 from agentlab.flows import chatbox
 from agentlab.models.scripted import Scripted, call
 from support.doubles import session_over
-from support.places import OWN, PUBLIC
+from support.paths import OWN, PUBLIC
 from support.scoring import outcome, ran, values
 
 

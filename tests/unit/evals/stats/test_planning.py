@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agentlab.evals.stats.planning import more_to_exclude, more_to_show, to_see, visible
-from agentlab.evals.stats.signs import SignFlips
+from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.stats.statistics import margin_p_value
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from agentlab.evals.compare.family import constant_shift_p_value
-from agentlab.evals.stats.signs import DRAWS, SignFlips, sums_under_flips
+from agentlab.evals.stats.sign_flips import DRAWS, SignFlips, sums_under_flips
 
 COLUMN = st.lists(st.integers(-5, 5), min_size=2, max_size=9)
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentlab.data.datasets import load_dataset
-from agentlab.flows.coordinator.gate import states_a_fact
+from agentlab.flows.coordinator.memory_gate import states_a_fact
 
 LANGUAGES = yaml.safe_load((Path(__file__).parents[3] / "data" / "gate_languages.yaml").read_text(encoding="utf-8"))
 

@@ -79,6 +79,6 @@ async def test_a_bad_argument_is_told_and_the_turn_goes_on():
 async def test_brought_tools_are_offered_whatever_is_set():
     session = session_over(coordinator, model := Scripted(["Hi."]), tools=[Tool("weather"), Tool("dates")])
     session.change(settings=coordinator.Settings(tools=("dates",)))
-    session.change(tools_are_brought=True)
+    session.change(has_dataset_tools=True)
     await say(session, "Hello")
     assert [t.name for t in model.requests[0].tools] == ["weather", "dates"]

@@ -12,7 +12,7 @@ import pytest
 from agentlab.core.errors import BadRequest
 from agentlab.core.messages import ToolCall
 from agentlab.flows import chatbox, discord
-from agentlab.flows.two_step.asking import MAX_RESULT_CHARS
+from agentlab.flows.two_step.tool_selection import MAX_RESULT_CHARS
 from support.two_step import ANN, MASTER, NONE, Tool, choose, clock, decided, phases, setup, texts
 
 

@@ -159,7 +159,7 @@ async def test_the_native_memory_step_only_writes_memory():
 
 async def test_discord_writes_nothing_though_the_filter_is_off_and_tools_are_brought():
     session, model = setup(discord, [NONE, "Hi."], Tool("book_flight"), Tool("save_memory"), filter_memory_tools=False)
-    session.change(tools_are_brought=True)
+    session.change(has_dataset_tools=True)
     await discord.respond(ANN, session)
     assert model.requests[0].output_schema["properties"]["tool"]["enum"] == ["book_flight", None]
 

@@ -43,7 +43,7 @@ async def test_discord_offers_only_its_tools_and_no_memory():
 
 async def test_tools_a_conversation_brings_replace_the_list():
     session, model = setup(discord, [NONE, "Hi."], Tool("book_flight"))
-    session.change(tools_are_brought=True)
+    session.change(has_dataset_tools=True)
     await discord.respond(ANN, session)
     assert model.requests[0].output_schema["properties"]["tool"]["enum"] == ["book_flight", None]
 
@@ -53,7 +53,7 @@ async def test_tools_a_conversation_brings_replace_the_list():
 async def test_discord_writes_no_memory_whatever_a_conversation_brings(memory, protocol, replies, brought):
     tools = [Tool("book_flight"), clock(), Tool("save_memory"), Tool("update_memory")]
     session, _ = setup(discord, replies, *tools, memory=memory, protocol=protocol)
-    session.change(tools_are_brought=brought)
+    session.change(has_dataset_tools=brought)
     assert (await discord.respond(ANN, session)).text == "Hi."
     assert "memory_write" not in phases(session)
 

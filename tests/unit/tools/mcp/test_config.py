@@ -6,7 +6,7 @@ import pytest
 
 from agentlab.core.errors import ConfigError
 from agentlab.tools.mcp.config import ServerConfig, server_config
-from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.tool_manager import ToolManager
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import agentlab as al
 from agentlab.core.errors import ConfigError
 from agentlab.models.scripted import Scripted
-from agentlab.tools.mcp.folder import ToolManager
+from agentlab.tools.mcp.tool_manager import ToolManager
 from support.local_tools import DICE, SLEEPY
 from support.tool_sessions import call, session_with
 

@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from agentlab.core.constants import INGEST_FAILED
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.messages import Fact, Reply, UserTurn
-from agentlab.core.names import INGEST_FAILED
 from agentlab.core.protocols import Memory
 from agentlab.core.trace import Trace
 from agentlab.data.memory_sets import MemorySession, MemoryTurn, Question, ingest_name
-from agentlab.evals.play.account import RunState
 from agentlab.evals.play.plan import Stopped, Trial
+from agentlab.evals.play.run_state import RunState
 from agentlab.evals.store.rows import TrialKey
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.session import Session
-from agentlab.workbench.conversation import TurnDriver, log_failure
 from agentlab.workbench.seat import Seat
+from agentlab.workbench.turn_driver import TurnDriver, log_failure
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 import agentlab as al
+from agentlab.core.constants import USAGE_UNKNOWN
 from agentlab.core.errors import ModelError, RateLimited, Retryable
 from agentlab.core.messages import Message, Request
-from agentlab.core.names import USAGE_UNKNOWN
 from agentlab.evals.play import player
 from agentlab.models import bounded_http
 from agentlab.models.embedders.openai import OpenAIEmbedder
@@ -168,7 +168,7 @@ async def test_an_answer_that_is_packed_unasked_is_refused_before_it_is_unpacked
 
 @pytest.mark.parametrize("line_end", [b"", b"\n\n"], ids=["one line", "many lines"])
 async def test_an_answer_has_a_size_at_most(monkeypatch, line_end):
-    monkeypatch.setattr(bounded_http, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(bounded_http, "MAX_BYTES", 100_000)
     flood = (b": nothing" + line_end) * 50_000
     with pytest.raises(Retryable, match="more than 100000 bytes"):
         await served(sending(flood), complete)

@@ -36,11 +36,11 @@ class MemoryVerbs(Traced):
         return tuple(facts["facts"])
 
     async def remember(
-        self, text: str, *, phase: Phase = "memory_write", duplicate_at: float | None = DUPLICATE_THRESHOLD
+        self, text: str, *, phase: Phase = "memory_write", duplicate_threshold: float | None = DUPLICATE_THRESHOLD
     ) -> AddResult | None:
         """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory.
 
-        `duplicate_at`: the similarity from which one is; None: it is written in any case.
+        `duplicate_threshold`: the similarity from which one is; None: it is written in any case.
         """
         if self.memory is None:
             return None
@@ -52,7 +52,7 @@ class MemoryVerbs(Traced):
                     vector,
                     created=self.now,
                     new_id=self._new_fact,
-                    duplicate_at=duplicate_at,
+                    duplicate_threshold=duplicate_threshold,
                     about=self.speaker,
                 )
                 facts["facts"], facts["written"] = (added.fact,), added.is_new

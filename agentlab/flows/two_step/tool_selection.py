@@ -10,10 +10,10 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from agentlab.core.constants import INVALID_CHOICE, UPDATE_MEMORY
 from agentlab.core.errors import ModelError
 from agentlab.core.events import Phase
 from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
-from agentlab.core.names import INVALID_CHOICE, UPDATE_MEMORY
 from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.tool_calls import refuse_call, run_tool, truncate

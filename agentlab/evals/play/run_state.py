@@ -24,14 +24,14 @@ from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.grader import Grader, checked_costs, ledger_error
 from agentlab.evals.play.budget import Budget
+from agentlab.evals.play.observer import OrderedFeed, RunObserver
 from agentlab.evals.play.plan import Trial
-from agentlab.evals.play.watching import OrderedFeed, RunObserver
 from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import LineIndex
 from agentlab.evals.store.rows import RESTART_MARKER, UNKNOWN, Quarantined, TrialKey, TurnRow
 from agentlab.evals.store.summary import costs_of
-from agentlab.workbench.conversation import TurnResult
+from agentlab.workbench.turn_driver import TurnResult
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
