@@ -95,7 +95,7 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
                     p,
                     format_number(d.visible),
                 )
-                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.stop_signal
+                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.verdict
 
 
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:

@@ -127,7 +127,7 @@ def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     for line in rest:
         print_line(console, line)
     moved = [judged for judged in verdict.measure_verdicts if judged.paired.changed]
-    moved = [each for each in moved if each.kind == "worse" or (each.stop_signal == "undecided" and not each.advises)]
+    moved = [each for each in moved if each.kind == "worse" or (each.verdict == "undecided" and not each.advises)]
     if explain:
         lost = [(judged, largest_losses(judged.paired, MAX_FLIPS)) for judged in moved]
         rows = replies_of(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})

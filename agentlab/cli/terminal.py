@@ -156,10 +156,10 @@ def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
     """Return the flows that are significantly worse than the other of their pair, each with the measure."""
     loser = {"B worse": "b", "B better": "a"}
     return {
-        (getattr(pair, loser[d.stop_signal]), d.measure.name)
+        (getattr(pair, loser[d.verdict]), d.measure.name)
         for pair in comparison.pairs
         for d in pair.differences
-        if d.stop_signal in loser
+        if d.verdict in loser
     }
 
 

@@ -113,7 +113,7 @@ def _finite_or_none(digits: str) -> float | None:
     return number if abs(number := float(digits)) <= MAX_ABS_NUMBER else None
 
 
-def _format_full(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if (number := _whole_or_none(digits)) is None:
         raise ValueError("a number is too large")
     return number
@@ -124,7 +124,7 @@ def _whole_or_none(digits: str) -> int | None:
 
 
 _STRICT = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_parse_float, parse_int=_format_full
+    object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_parse_float, parse_int=_parse_integer
 )
 LENIENT = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite_or_none, parse_int=_whole_or_none)
 

@@ -36,7 +36,8 @@ def fork(
 ) -> Run:
     """Keep the first `turn` turns of every conversation of `run`, play the others anew, and return the new run.
 
-    `flow`, a name or an entry as a spec has it, answers them in place of the flow `replace_flow` (needed where the run has
+    `flow`, a name or an entry as a spec has it, answers them in place of the flow `replace_flow` (needed where the
+    run has
     several); without it each flow goes on itself. `overrides` are keys of the spec (`retrieval__top_k=8`).
     The first turns come from the run's recordings and ask nobody.
 

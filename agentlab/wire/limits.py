@@ -92,7 +92,7 @@ class TokenBucket:
 
 
 @dataclass
-class LimiterStatus:
+class KeyLimits:
     """The buckets of one API key by `requests` and `tokens`, and what is in flight with it."""
 
     buckets: dict[str, TokenBucket] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Ticket:
     """A call that was let in: its cost, the key it is charged to, and when it was sent."""
 
     limiter: RateLimiter
-    charged: LimiterStatus
+    charged: KeyLimits
     cost: Cost
     sent: float
 
@@ -203,9 +203,9 @@ class RateLimiter:
         """Seconds that calls stood here, all together."""
         self.process_count = process_count
         self.clock = clock
-        self.keys: defaultdict[str, LimiterStatus] = defaultdict(LimiterStatus)
+        self.keys: defaultdict[str, KeyLimits] = defaultdict(KeyLimits)
         given = {"requests": requests, "tokens": tokens}
-        self._spec = LimiterStatus(
+        self._spec = KeyLimits(
             {kind: TokenBucket(n, n / 60, max(1.0, n / 60), clock()) for kind, n in given.items() if n}
         )
         """The limits of the spec, for all keys together; those of the provider come on top."""
@@ -259,7 +259,7 @@ class RateLimiter:
         if not known:
             self._window.halve(self.in_flight + 1.0)
 
-    def _known_keys(self) -> list[LimiterStatus]:
+    def _known_keys(self) -> list[KeyLimits]:
         """The keys whose limits a provider has sent."""
         return [allowance for allowance in self.keys.values() if allowance.buckets]
 

@@ -83,7 +83,7 @@ def test_the_measures_that_decide_can_be_chosen_and_those_that_came_along_are_am
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "published_em"]) == 0
     (pair,) = compare(al.open_run("run")).pairs
     assert [d.measure.name for d in pair.differences if d.primary] == ["published_em"]
-    assert "published_em" in str(pair) and pair["published_em"].stop_signal == "B worse"
+    assert "published_em" in str(pair) and pair["published_em"].verdict == "B worse"
     al.score("run", primary=["answer_f1", "llm_calls"])
     assert compare(al.open_run("run")).primary == ("answer_f1", "llm_calls")
     al.score("run")

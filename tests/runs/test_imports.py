@@ -44,9 +44,9 @@ def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, 
 def test_compare_gate_show_trace_and_report_work_on_it(folder, capsys, tmp_path):
     main(["import", "predictions", "theirs", "-o", "run"])
     found = {d.measure.name: d for d in compare(al.open_run("run")).pairs[0].differences}
-    assert (found["answer_f1"].stop_signal, found["llm_calls"].stop_signal) == ("B worse", "unchanged")
+    assert (found["answer_f1"].verdict, found["llm_calls"].verdict) == ("B worse", "unchanged")
     for unknown in ("input_tokens", "latency_s", "published_em", "retrieval_steps"):
-        assert (found[unknown].stop_signal, found[unknown].p) == ("unknown", None)
+        assert (found[unknown].verdict, found[unknown].p) == ("unknown", None)
     assert main(["gate", "run", "--baseline", "b.jsonl", "--update"]) == 0
     assert main(["gate", "run", "--baseline", "b.jsonl"]) == 0
     for command in (["show", "run", "q1"], ["show", "--trace", "run", "q1"], ["compare", "run"]):

@@ -92,7 +92,7 @@ def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along
     run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
     standing = judged(run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
     assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
-    differences = {d.measure.name: d.stop_signal for d in compare(al.open_run(run)).pairs[0].differences}
+    differences = {d.measure.name: d.verdict for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
     assert main(["show", "run"]) == 0
     assert "Ship one: better in answer_correctness" in " ".join(capsys.readouterr().out.split())
@@ -144,4 +144,4 @@ def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_d
     model.verdict = lambda reference, answer: "yes"
     judged(run, model, "grounded", stress=0)
     assert {part("passages", asked) == "(none)" for asked in model.asked if "It is blue." in asked} == {True}
-    assert compare(al.open_run(run)).pairs[0]["judge_grounded"].stop_signal == "unchanged"
+    assert compare(al.open_run(run)).pairs[0]["judge_grounded"].verdict == "unchanged"

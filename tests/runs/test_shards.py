@@ -155,8 +155,8 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
     def interrupted(resume: bool = False) -> None:
         with (
             lab(recorded, "replay", ForbiddenModel(), NeverEmbeds(), flows=FLOWS) as laboratory,
-            pytest.raises(BaseException),
-        ):  # noqa: B017
+            pytest.raises(BaseException),  # noqa: B017
+        ):
             laboratory.run_sync(out=out, executor="at once", workers=2, on_progress=stop, resume=resume)
 
     out = tmp_path / "shared" / "run"

@@ -13,7 +13,8 @@ Where nobody chose them and turns failed, that they did decides, too.
     regression    one of them is worse, tested as one family over all flows.
     inconclusive  neither.
 
-A difference that is the same on every turn has no visible noise: its p-value is `family.constant_shift_p_value`, which reaches
+A difference that is the same on every turn has no visible noise: its p-value is `family.constant_shift_p_value`,
+which reaches
 further down than signs do. So one more call on every turn is a regression from four conversations on. On one
 conversation nothing can be shown. Seconds that were measured in two runs shift by run, which no test over conversations
 sees: latency decides only where both sides are replays or recordings, and advises elsewhere.
@@ -98,7 +99,7 @@ class GateVerdict:
             more = f" and {len(worse) - 3} more" if len(worse) > 3 else ""
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
-            open_ = [judged for judged in self.deciding if judged.stop_signal == "undecided"]
+            open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
             told = f", {format_more_conversations(max(needed))} would tell" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
@@ -286,7 +287,7 @@ def evaluate_measures(
 
 def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
     """For sorting: what decides, then what advises."""
-    rank = WORST_FIRST.index(measure_verdicts.stop_signal)
+    rank = WORST_FIRST.index(measure_verdicts.verdict)
     size = measure_verdicts.loss / (measure_verdicts.paired.max_change[0] or 1.0) if measure_verdicts.loss else 0.0
     return bool(measure_verdicts.advises), rank, -size
 

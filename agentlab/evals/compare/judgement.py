@@ -157,7 +157,7 @@ class Judgement:
         return self.kind in ("better", "worse")
 
     @property
-    def stop_signal(self) -> str:
+    def verdict(self) -> str:
         """The kind as it is printed."""
         if self.share is None:
             return IN_A_PAIR.get(self.kind, self.kind)
@@ -204,7 +204,7 @@ class Judgement:
         interval = f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]" if self.ci95 else "-"
         means = [self.measure.show(self.a), self.measure.show(self.b), format_number(self.difference, "+")]
         p = "-" if self.p_adjusted is None else f"{self.p_adjusted:.2g}"
-        return [str(self.n), *means, interval, p, self.stop_signal]
+        return [str(self.n), *means, interval, p, self.verdict]
 
     @property
     def change(self) -> str:
@@ -231,7 +231,7 @@ class Judgement:
             return f"pass: {moved}, {most} ({self.conversations} conversations); {limit}"
         if self.kind == "worse":
             tests = f"over {self.family} tests" if self.family > 1 else "in one test"
-            return f"{self.stop_signal}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
+            return f"{self.verdict}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
         told = "no number of conversations like these would tell"
         if self.advises:
             return f"undecided: {moved}, {most}; {limit}"
@@ -243,7 +243,7 @@ class Judgement:
 
     def __str__(self) -> str:
         if not self.is_shown:
-            return self.stop_signal
+            return self.verdict
         moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
         return f"{self.kind} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})"
 

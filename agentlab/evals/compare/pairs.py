@@ -105,7 +105,7 @@ class Comparison:
             rows = []
             for d in pair.differences:
                 numbers = {name: getattr(d, name) for name in IN_JSON}
-                said = {"better": d.measure.better, "reading": d.stop_signal}
+                said = {"better": d.measure.better, "reading": d.verdict}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
@@ -125,7 +125,7 @@ class Comparison:
                 row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.stop_signal})
+                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict})
         return frame_of(rows)
 
     def __repr__(self) -> str:
@@ -208,7 +208,8 @@ def compare_turns(
 ) -> Comparison:
     """All pairs as one question; each has the same turns on both sides, and `declared` decides.
 
-    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift. `slices_by_turn`: the
+    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift.
+    `slices_by_turn`: the
     slices that each turn lies in.
     """
     for pair in named:

@@ -47,7 +47,9 @@ def _float(number: float) -> float:
 
 
 class Said:
-    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises FieldUnknown."""
+    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises
+    FieldUnknown.
+    """
 
     def __init__(self, **known: Any) -> None:
         self.__dict__.update(known)

@@ -120,12 +120,14 @@ class JudgeReport:
         judged = self.judged
         asked = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, asked twice each"
         lines = [
-            f"{asked}; the two orders disagree on {judged.order_disagreements}, {len(judged.unparsed)} verdicts cannot be read",
+            f"{asked}; the two orders disagree on {judged.order_disagreements}, "
+            f"{len(judged.unparsed)} verdicts cannot be read",
             f"{known_answers_line(judged.known_answer_results)}; all of the first kind should pass, none of the others",
         ]
         if self.turns_without_verdict:
             lines.append(
-                f"below: the {len(self.turns)} turns on which every flow has a verdict; {self.turns_without_verdict} have not"
+                f"below: the {len(self.turns)} turns on which every flow has a verdict; "
+                f"{self.turns_without_verdict} have not"
             )
         if self.agreement is not None:
             lines.append(agreement_line(self.agreement))

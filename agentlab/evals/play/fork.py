@@ -27,7 +27,9 @@ from agentlab.workbench.workbench import Workbench
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """`source_variants` are the variants of then by the label of now; the first `turn` turns of a conversation are theirs."""
+    """`source_variants` are the variants of then by the label of now; the first `turn` turns of a conversation
+    are theirs.
+    """
 
     of: str
     turn: int

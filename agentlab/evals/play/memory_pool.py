@@ -128,7 +128,7 @@ class MemoryPool:
                     speaker_name=told.speaker,
                     session=part.session_id,
                 )
-                played = await driver.play(partial(_write_progress, told, variant), number, asked, now=part.said_at)
+                played = await driver.play(partial(_ingest_turn, told, variant), number, asked, now=part.said_at)
                 if played.failure is not None:
                     log_failure(session, played)
                     session.notify(INGEST_FAILED, str(played.error))
@@ -143,7 +143,7 @@ async def write_facts(bench: Workbench, memory: Memory, facts: Sequence[Fact]) -
     await memory.ingest(texts, vectors, created=[fact.created for fact in facts], new_id=lambda: next(ids))
 
 
-async def _write_progress(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
+async def _ingest_turn(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
     """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
     # The name of the step says which turn of the data set it was.
     with session.step("told", told.id):

@@ -126,7 +126,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
         how = "with --executor" if "shards" in before else "without --executor"
         raise RunError(f"{path} was begun {how}; go on with it {how}")
     folder.check_seal(regrade=True)
-    folder.hint()
+    folder.repair()
     return folder
 
 

@@ -41,7 +41,7 @@ MAX_EPOCHS = 10_000
 PassagesByTurn = dict[tuple[str, int], list[str]]
 
 
-class FlowTurn:
+class AnswerCoverage:
     """Which answers were there."""
 
     def __init__(self, dataset: Dataset) -> None:
@@ -100,7 +100,7 @@ def import_predictions(
         if strange := unknown_keys(file):
             note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
-    seen, named = FlowTurn(data), _named(data, home)
+    seen, named = AnswerCoverage(data), _named(data, home)
     with atomic_folder(path) as scratch:
         rows = list(_rows(files, data, seen, named, partial(on_progress, "bytes read")))
         if not rows:
@@ -124,7 +124,11 @@ def import_predictions(
 
 
 def _rows(
-    files: Sequence[Path], data: Dataset, seen: FlowTurn, named: PassagesByTurn, on_progress: Callable[[int, int], None]
+    files: Sequence[Path],
+    data: Dataset,
+    seen: AnswerCoverage,
+    named: PassagesByTurn,
+    on_progress: Callable[[int, int], None],
 ) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     sizes = [file.stat().st_size for file in files]

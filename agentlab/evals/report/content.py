@@ -124,7 +124,7 @@ class Content:
                         "ci95": d.ci95 and [_short(end) for end in d.ci95],
                         "p": _short(d.p_adjusted),
                         "n": d.n,
-                        "reading": d.stop_signal,
+                        "reading": d.verdict,
                     }
                     for d in pair.differences
                     if d.difference is not None

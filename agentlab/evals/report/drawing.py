@@ -109,14 +109,12 @@ def forest(comparison: Comparison) -> Picture:
             y += 22
             most = reach[d.measure.better]
             low, high = (middle + half * end / most for end in ends)
-            colour = GOOD if d.stop_signal == "B better" else BAD if d.stop_signal == "B worse" else SOFT
+            colour = GOOD if d.verdict == "B better" else BAD if d.verdict == "B worse" else SOFT
             parts.append(_text(0, y, d.measure.title, INK))
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
             place = middle + half * center / most
             parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(
-                _text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.stop_signal, d.stop_signal)}", colour)
-            )
+            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.verdict, d.verdict)}", colour))
             told.append(_in_words(pair, d))
         parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
     y += 22
@@ -176,7 +174,9 @@ def _change(d: Judgement) -> str:
 
 def _in_words(pair: FlowPair, d: Judgement) -> str:
     interval = f" [{format_number(d.ci95[0])}, {format_number(d.ci95[1])}]" if d.ci95 else ""
-    return f"{pair.b} - {pair.a}, {d.measure.title}: {format_number(d.difference, '+')}{interval} (n={d.n}): {d.stop_signal}"
+    return (
+        f"{pair.b} - {pair.a}, {d.measure.title}: {format_number(d.difference, '+')}{interval} (n={d.n}): {d.verdict}"
+    )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.2) -> str:

@@ -42,7 +42,7 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
     found += [f"{judged.change}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
     if len(open_) > OPEN_SHOWN:
         found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
-    counts = Counter(judged.stop_signal for judged in verdict.deciding if judged not in open_)
+    counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
     if counts:
         found.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
     advice = [judged for judged in verdict.measure_verdicts if judged.advises and judged.kind == "worse"]
@@ -68,7 +68,7 @@ def cells(judged: Judgement) -> list[str]:
         format_number(judged.margin),
         "-" if judged.p_adjusted is None else f"{judged.p_adjusted:.2g}",
         format_number(judged.visible),
-        judged.stop_signal + (" (advises)" if judged.advises else ""),
+        judged.verdict + (" (advises)" if judged.advises else ""),
     ]
 
 
@@ -86,7 +86,7 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
     """The verdict as plain data; losses, margins and bounds in the units of their measures."""
     rows = []
     for judged in verdict.measure_verdicts:
-        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.stop_signal, "why": judged.why}
+        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.verdict, "why": judged.why}
         rows.append({**named, "decides": judged.primary, **numbers(judged)})
     return {
         "result": verdict.result,
@@ -116,7 +116,7 @@ def junit(verdict: GateVerdict) -> str:
             told |= {f"{j.measure.name}.{name}": repr(value) for name, value in known.items()}
             case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
             if kind := _outcome(j):
-                ElementTree.SubElement(case, kind, type=j.stop_signal, message=j.why)
+                ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
         for name, value in told.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
     for element in root.iter():

@@ -8,7 +8,8 @@ Two tests, each of which keeps its level though the run stops when one of them i
 
 * `alarms`: is anything worse? A group-sequential sign-flip test by maxT over all columns. What may be spent by a look
   is `alpha_spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
-* `e_value_against_margin` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after Waudby-Smith and
+* `e_value_against_margin` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after
+  Waudby-Smith and
   Ramdas (Estimating means of bounded random variables by betting, JRSS B 2024, arXiv 2010.09686).
 """
 
@@ -72,7 +73,8 @@ def alarms(
     """At each look, of each column a p-value for the whole family and all looks so far, and whether there is an alarm.
 
     `looks`: the sizes at which it is looked; `conversations`: the most that are played. The same conversation has the
-    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `alpha_spent` of them
+    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `alpha_spent`
+    of them
     has raised an alarm by each look, whatever the noise looks like. p orders what could have happened by the look at
     which it stops (Tsiatis, Rosner and Mehta, Biometrics 1984); it is below alpha where the column raises the alarm,
     and means nothing before the last look where none does.

@@ -165,7 +165,7 @@ class RunFolder:
             self._is_open = True
             self._read_anew("summary")
 
-    def hint(self) -> None:
+    def repair(self) -> None:
         """Cut off a last line that a killed run left unfinished, and delete half-written files."""
         for name in ROWS:
             if (self.path / name).exists() or (self.path / name).is_symlink():

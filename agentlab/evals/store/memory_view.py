@@ -21,7 +21,7 @@ class FactHistory:
     """A fact, and what became of it; turns count from 0."""
 
     fact: Fact
-    add_row: int | None = None
+    written: int | None = None
     """The turn that wrote it; None for what was there before."""
     replaced_by: str | None = None
     read: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class MemoryView:
                 if op.op == "recall":
                     known.read.append(op.turn)
                 elif op.written:
-                    known.add_row = op.turn
+                    known.written = op.turn
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
 
@@ -64,7 +64,7 @@ class MemoryView:
                 "fact": known.fact.id,
                 "text": known.fact.text,
                 "about": known.fact.about,
-                "written in turn": "before" if known.add_row is None else str(known.add_row),
+                "written in turn": "before" if known.written is None else str(known.written),
                 "read in turns": ", ".join(map(str, dict.fromkeys(known.read))),
                 "replaced by": known.replaced_by or "",
             }

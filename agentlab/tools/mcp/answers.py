@@ -53,4 +53,5 @@ def _is_said(words: list[str], content: Any) -> bool:
 def cut(text: str) -> str:
     if len(text) <= MAX_RESULT_CHARS:
         return text
-    return f"{text[:MAX_RESULT_CHARS]}\n(cut: the result has {len(text):,} characters, the first {MAX_RESULT_CHARS:,} are shown)"
+    size = f"{len(text):,} characters, the first {MAX_RESULT_CHARS:,} are shown"
+    return f"{text[:MAX_RESULT_CHARS]}\n(cut: the result has {size})"

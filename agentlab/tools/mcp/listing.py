@@ -89,7 +89,8 @@ def plain(text: str, longest: int | None = None) -> str:
 def with_unique_names(
     scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
 ) -> tuple[list[FoundTool], list[str]]:
-    """The first `MAX_TOOLS` tools, each name once, and a line for each that gets its source in front, and if there are more.
+    """The first `MAX_TOOLS` tools, each name once, and a line for each that gets its source in front, and if there
+    are more.
 
     `reserved`: the names of the agent's own.
     """

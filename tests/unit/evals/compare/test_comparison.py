@@ -62,7 +62,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
 def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, tmp_path, capsys):
     some = {(f"c{c:02}", 0) for c in range(3)}
     found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
-    assert (found["answer_f1"].stop_signal, found["answer_f1"].p_adjusted) == ("no difference shown", None)
+    assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
     assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
     assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
     assert main(["compare", str(tmp_path / "run")]) == 0
@@ -84,9 +84,9 @@ def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_p
     poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 0)
     run = play(data, tmp_path / "run", Answering("good"), poor)
     found = by_name(compare(run))
-    assert (found["answer_f1"].stop_signal, found["llm_calls"].stop_signal) == ("B worse", "B better")
+    assert (found["answer_f1"].verdict, found["llm_calls"].verdict) == ("B worse", "B better")
     mirrored = by_name(compare(run, flows=["poor", "good"]))
-    assert (mirrored["answer_f1"].stop_signal, mirrored["llm_calls"].stop_signal) == ("B better", "B worse")
+    assert (mirrored["answer_f1"].verdict, mirrored["llm_calls"].verdict) == ("B better", "B worse")
     for name, d in found.items():
         if d.difference is not None:
             assert mirrored[name].difference == -d.difference
@@ -105,7 +105,7 @@ def test_what_is_not_known_of_one_turn_is_not_known_of_the_measure(data, tmp_pat
     comparison = compare(run)
     found = by_name(comparison)
     for name in ("input_tokens", "output_tokens", "cost_usd"):
-        assert (found[name].stop_signal, found[name].a, found[name].difference, found[name].p) == (
+        assert (found[name].verdict, found[name].a, found[name].difference, found[name].p) == (
             "unknown",
             *[None] * 3,
         )

@@ -70,11 +70,11 @@ def test_what_a_scorer_does_not_know_is_unknown_and_no_pass(tmp_path, monkeypatc
     whole, stopping = both(data, "base.jsonl", tmp_path, **spec)
     for verdict in (whole, stopping):
         (odd,) = [judged for judged in verdict.measure_verdicts if judged.measure.name == "odd"]
-        assert odd.stop_signal == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
+        assert odd.verdict == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
         assert verdict.result == "inconclusive"
     assert main(["compare", "before", "whole"]) == 0
     (pair,) = compare(before, play(data, tmp_path / "again", **spec)).pairs
-    assert pair["odd"].stop_signal == "unknown" and pair["answer_f1"].stop_signal == "unchanged"
+    assert pair["odd"].verdict == "unknown" and pair["answer_f1"].verdict == "unchanged"
     write_baseline(play(data, tmp_path / "nan", **spec), tmp_path / "nan.jsonl")
     with pytest.raises(RunError, match="nothing is left that decides"):
         gate(before, tmp_path / "nan.jsonl", margins={"answer_f1": math.inf})

@@ -48,7 +48,7 @@ def test_a_run_is_unchanged_against_itself_and_nothing_pays_for_what_is_equal(ba
         *("failed", "llm_calls", "input_tokens", "output_tokens", "latency_s"),
     }
     assert verdict.primary == ("answer_f1", "llm_calls"), "what this set can grade, and a cost that is known"
-    assert {j.stop_signal for j in verdict.measure_verdicts} == {"unchanged"}
+    assert {j.verdict for j in verdict.measure_verdicts} == {"unchanged"}
     assert {j.why for j in verdict.measure_verdicts} == {"unchanged on these 16 turns"}
     assert {(j.loss, j.bound, j.p, j.p_adjusted, j.visible) for j in verdict.measure_verdicts} == {
         (0.0, 0.0, 1.0, None, None)
@@ -61,11 +61,11 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     worse = play(data, tmp_path / "worse", Answering(wrong=turns(7, 0, 1) | {("c07", 1)}))
     verdict = gate(worse, baseline)
     f1 = by_name(verdict)["answer_f1"]
-    assert (verdict.exit_code, f1.stop_signal, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
+    assert (verdict.exit_code, f1.verdict, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
     assert f1.p == f1.p_adjusted == 2**-8, "one of the two that decide differs; the others only advise"
     assert f1.bound > f1.loss > f1.margin == 0.05
     assert f1.visible is None, "eight conversations know too little of their own noise"
-    assert by_name(verdict)["llm_calls"].stop_signal == "unchanged"
+    assert by_name(verdict)["llm_calls"].verdict == "unchanged"
     assert str(verdict).startswith("regression: answer_f1 of answering 1.000 -> 0.062 (worse against base)")
     write_baseline(worse, baseline)
     better = gate(play(data, tmp_path / "better"), baseline, margins={"answer_f1": 0.4})
@@ -77,7 +77,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
 def test_what_few_conversations_cannot_tell_is_undecided_and_says_how_many_would(data, baseline, tmp_path):
     verdict = gate(play(data, tmp_path / "run", Answering(wrong=turns(3, 1))), baseline)
     f1 = by_name(verdict)["answer_f1"]
-    assert (verdict.exit_code, f1.stop_signal, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
+    assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
     assert f1.more and f"undecided, {f1.more} more conversations would tell: worse by 0.188" in f1.why
     assert (
         f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations would tell"
@@ -93,7 +93,7 @@ def test_a_set_that_is_too_small_is_undecided_however_large_the_loss(tmp_path, o
     write_baseline(play(data, tmp_path / "base"), tmp_path / "small.jsonl")
     run = play(data, tmp_path / "run", Answering(wrong=turns(3, 0, 1, 2)))
     f1 = by_name(gate(run, tmp_path / "small.jsonl"))["answer_f1"]
-    assert (f1.stop_signal, f1.visible, f1.p_adjusted) == ("undecided", None, None)
+    assert (f1.verdict, f1.visible, f1.p_adjusted) == ("undecided", None, None)
     assert f1.more == 2, "five conversations that are all worse have p = 1/32"
 
 
@@ -103,7 +103,7 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     twice = play(data, tmp_path / "twice", Answering(calls=lambda turn: 2))
     verdict = gate(twice, tmp_path / "four.jsonl")
     calls = by_name(verdict)["llm_calls"]
-    assert (verdict.exit_code, calls.stop_signal, calls.loss) == (2, "worse, size undecided", 1.0)
+    assert (verdict.exit_code, calls.verdict, calls.loss) == (2, "worse, size undecided", 1.0)
     assert calls.p_adjusted == pytest.approx(2 / 4**4)
     assert "worse by 1 on every turn" in calls.why
     assert by_name(verdict)["input_tokens"].advises, "it moved as surely, and does not decide"
@@ -115,7 +115,7 @@ def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp
     for name, calls in (("twice", lambda turn: 2), ("some", lambda turn: 1 + turn[1] % 2)):
         run = play(data, tmp_path / name, Answering(calls=calls))
         calls = by_name(gate(run, tmp_path / "one.jsonl"))["llm_calls"]
-        assert calls.stop_signal == "undecided"
+        assert calls.verdict == "undecided"
         assert "one conversation cannot tell" in calls.why
 
 
@@ -132,7 +132,7 @@ def test_a_flow_that_only_fails_is_a_regression_even_where_nothing_is_graded(tmp
 
     failing = play(data, tmp_path / "failing", answering)
     verdict = gate(failing, tmp_path / "mute.jsonl")
-    assert (verdict.exit_code, by_name(verdict)["failed"].stop_signal) == (2, "worse beyond margin")
+    assert (verdict.exit_code, by_name(verdict)["failed"].verdict) == (2, "worse beyond margin")
     assert verdict.primary == ("failed", "llm_calls")
 
 
@@ -140,8 +140,8 @@ def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, t
     dearer = play(data, tmp_path / "run", usage=Usage(input_tokens=104, cached_tokens=0, output_tokens=10))
     tokens = by_name(gate(dearer, baseline))["input_tokens"]
     assert (tokens.margin, tokens.loss, tokens.advises) == (5.0, 4.0, "advice")
-    assert tokens.stop_signal == "worse, size undecided", "eight conversations do not exclude that another one doubles"
-    assert by_name(gate(dearer, baseline, margins={"input_tokens": 0.6}))["input_tokens"].stop_signal == "pass"
+    assert tokens.verdict == "worse, size undecided", "eight conversations do not exclude that another one doubles"
+    assert by_name(gate(dearer, baseline, margins={"input_tokens": 0.6}))["input_tokens"].verdict == "pass"
     assert "tool_calls" in by_name(gate(dearer, baseline, margins={"tool_calls": 0}))
     for margins, said in (
         ({"anser_f1": 1}, "Did you mean 'answer_f1'"),
@@ -193,7 +193,7 @@ def test_a_cost_that_became_unknown_is_undecided(data, baseline, tmp_path):
     write_baseline(play(data, tmp_path / "known", primary=["input_tokens"]), baseline)
     verdict = gate(play(data, tmp_path / "run", usage=Usage()), baseline)
     tokens = by_name(verdict)["input_tokens"]
-    assert (verdict.exit_code, tokens.stop_signal, tokens.b, tokens.loss) == (3, "undecided", None, None)
+    assert (verdict.exit_code, tokens.verdict, tokens.b, tokens.loss) == (3, "undecided", None, None)
     assert tokens.why == "undecided: unknown in this run, known in the baseline"
     assert len(summary_lines(verdict)) <= 20
 

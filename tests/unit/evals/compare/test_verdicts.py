@@ -17,7 +17,7 @@ def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
     before = {(f"c{n}", 0, 0): {"answer_f1": value} for n, value in enumerate((0.9, 0.8, 0.7, 0.6))}
     after = {key: {"answer_f1": row["answer_f1"] - 0.2} for key, row in before.items()}
     (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
-    assert (judged.stop_signal, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
+    assert (judged.verdict, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
     assert judged.paired.is_constant_shift
     assert judged.visible is None
 
@@ -29,7 +29,7 @@ def test_seconds_measured_in_two_runs_advise():
     for recorded in (False, True):
         judged, notes = evaluate_measures(before, after, {}, 0.05, family, seconds_decide=recorded)
         (seconds,) = [j for j in judged if j.measure.name == "latency_s"]
-        assert (seconds.stop_signal, seconds.advises == "") == ("worse beyond margin", recorded)
+        assert (seconds.verdict, seconds.advises == "") == ("worse beyond margin", recorded)
         assert bool(notes) is not recorded
     with pytest.raises(RunError, match="latency_s are left out, unknown, or measured live"):
         evaluate_measures(before, after, {}, 0.05, ["latency_s"])
@@ -46,36 +46,36 @@ def test_more_tests_ask_for_more():
     worse, other = [-v for v in losses], [-v for v in mixed]
     zero = [0.0] * 6
     (alone,), _ = evaluate_measures(columns(a=zero), columns(a=worse), {}, 0.02, ["a"])
-    assert (alone.stop_signal, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
+    assert (alone.verdict, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
     judged, _ = evaluate_measures(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
     assert [(j.measure.name, j.family) for j in judged] == [("a", 2), ("b", 2)]
     assert judged[0].p == 1 / 64 < judged[0].p_adjusted or judged[0].p == judged[0].p_adjusted
-    assert judged[1].stop_signal == "undecided"
+    assert judged[1].verdict == "undecided"
 
 
 def test_many_conversations_pass_and_a_break_among_them_is_a_break():
     same = [0.5] * 100
     noise = np.random.default_rng(0).normal(0, 0.05, 100)
     (passed,), _ = evaluate_measures(columns(a=same), columns(a=[0.5 + v for v in noise]), {}, 0.05, ["a"])
-    assert passed.stop_signal == "pass"
+    assert passed.verdict == "pass"
     assert "(100 conversations)" in passed.why
     few, _ = evaluate_measures(columns(a=same[:50]), columns(a=[0.5 + v for v in noise[:50]]), {}, 0.05, ["a"])
-    assert few[0].stop_signal == "undecided"
+    assert few[0].verdict == "undecided"
     assert 1 <= few[0].more <= 50
     broken = [0.5 + v for v in noise[:60]] + [0.0] * 40
     (found,), _ = evaluate_measures(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
-    assert found.stop_signal == "worse beyond margin"
+    assert found.verdict == "worse beyond margin"
 
 
 def test_turns_that_moved_both_ways_alike_are_as_good_on_average():
     (open_,), _ = evaluate_measures(columns(a=[0.5] * 6), columns(a=[0.4, 0.6] * 3), {}, 0.05, ["a"])
-    assert (open_.loss, open_.stop_signal) == (0, "undecided") and ": as good on average, at most" in open_.why
+    assert (open_.loss, open_.verdict) == (0, "undecided") and ": as good on average, at most" in open_.why
 
 
 def test_one_unknown_turn_makes_the_measure_unknown():
     known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
     (tokens,), _ = evaluate_measures(known, partly, {}, 0.05, ["input_tokens"])
-    assert (tokens.stop_signal, tokens.b, tokens.loss) == ("undecided", None, None)
+    assert (tokens.verdict, tokens.b, tokens.loss) == ("undecided", None, None)
     with pytest.raises(RunError, match="nothing is left that decides: input_tokens"):
         evaluate_measures(partly, known, {}, 0.05, ["input_tokens"])
 
@@ -104,11 +104,11 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
 
     before = {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}
     worse, _ = evaluate_measures(before, {"a": play_flow(0.5, 0.8), "b": play_flow(1.0, 0.55)}, {}, 0.05)
-    called = [(j.flow, j.measure.name) for j in worse if j.stop_signal.startswith("worse") and not j.advises]
+    called = [(j.flow, j.measure.name) for j in worse if j.verdict.startswith("worse") and not j.advises]
     assert sorted(called) == [("a", "refusal_accuracy"), ("b", "answer_f1")]
     assert {(j.flow, j.measure.name) for j in worse[:2]} == {*called}, "worst first"
     same, _ = evaluate_measures(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
-    assert not [j for j in same if j.stop_signal.startswith("worse") and not j.advises]
+    assert not [j for j in same if j.verdict.startswith("worse") and not j.advises]
 
 
 def test_the_numbers_for_a_ci_server_are_numbers():
@@ -146,4 +146,4 @@ def test_what_breaks_only_in_long_conversations_may_have_stayed_unseen():
     before = {key: {"a": 1.0} for key in keys}
     after = {key: {"a": 1.0 + 0.001 * (number % 3 - 1)} for number, key in enumerate(keys)}
     (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
-    assert judged.stop_signal == "undecided"
+    assert judged.verdict == "undecided"
