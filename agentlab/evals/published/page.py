@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentlab.core.escaping import as_markdown
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.published.fingerprints import GRADERS
+from agentlab.evals.published.graders import GRADERS
 from agentlab.evals.published.reproduce import FigureCheck, Reproduction
 from agentlab.evals.published.significance import SystemDifference, analyse_significance
 

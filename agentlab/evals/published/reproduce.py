@@ -28,7 +28,7 @@ from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.grade.imported import published_numbers, read_turns
-from agentlab.evals.published.fingerprints import GRADERS, WITH_ALIASES, Grader
+from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader
 from agentlab.evals.published.importing import SCORERS, category_of, import_predictions
 from agentlab.evals.store.rows import TurnRow
 

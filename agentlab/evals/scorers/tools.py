@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.core.constants import CLOSING_STEPS, INVALID_CHOICE
+from agentlab.core.constants import CLOSING_STEPS
+from agentlab.core.constants import INVALID_CHOICE as INVALID
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
 from agentlab.data.conversations import ExpectedCall, Turn
@@ -99,7 +100,7 @@ def _judged(events: Sequence[Event], wanted: Mapping[str, int]) -> list[ToolCall
 def _valid(events: Sequence[Event]) -> dict[str, Score]:
     runs = [event for event in events if isinstance(event, ToolRun)]
     refused = [f"{run.call.name}: {run.error}" for run in runs if run.error is not None]
-    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID_CHOICE]
+    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID]
     written = len(runs) + len(unread)
     wrong = [*refused, *unread]
     reason = f"invalid: {'; '.join(wrong)[:300]}" if wrong else f"{written} calls, all valid"

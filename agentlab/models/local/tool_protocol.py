@@ -51,7 +51,7 @@ _GRAMMAR = "%llguidance {}\nstart: %json "
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _CALL = re.compile(r'\{"tool": ("(?:[^"\\]|\\.)*"), "arguments": ')
 _CONTROL = re.compile(
-    r"<(?=[|\uff5c][^<>\n]{1,60}[|\uff5c]> | /?s> | (bos|eos|pad|unk)> | (start|end)_check_turn>) | \[(?=/?INST\])",
+    r"<(?=[|\uff5c][^<>\n]{1,60}[|\uff5c]> | /?s> | (bos|eos|pad|unk)> | (start|end)_of_turn>) | \[(?=/?INST\])",
     re.VERBOSE | re.IGNORECASE,
 )
 """Where control tokens begin, of whichever model llama.cpp runs: `<|im_end|>`, `<start_of_turn>`, `</s>`, `[INST]`."""

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.published.fingerprints import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad
+from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad
 from agentlab.evals.scorers.overlap import longest_common
 
 PINNED = "41bd83d6c098a540d401380b82716b356cbb746ed2a62b44aacf486efc166ac0"

@@ -1,7 +1,7 @@
 """The rules behind published figures, each after the script its field uses; every number lies between 0 and 1.
 
 A rule grades an answer against every reference, and of each metric the best counts. A figure of a pack names a rule in
-small letters; a run is graded by one as `agentlab score RUN --scorer agentlab.evals.published.fingerprints:Squad`.
+small letters; a run is graded by one as `agentlab score RUN --scorer agentlab.evals.published.graders:Squad`.
 """
 
 from __future__ import annotations
