@@ -75,11 +75,11 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def _log_to_stderr(level: int) -> None:
-    logging.basicConfig(level=level)
-    handler = logging.getLogger().handlers[0]
+    handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
     # The handler has a level of its own: a run's log file opens the loggers to everything.
     handler.setLevel(level)
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _end_workers(number: int, frame: object) -> None:

@@ -68,9 +68,8 @@ class Display:
         elif is_due and (progress.done or label):
             self._last_line = time.monotonic()
             eta = f", {progress.eta}" if progress.eta else ""
-            self._console.print(
-                f"{what}: {progress.done:,} of {progress.total:,}{eta}{failed}" if progress.done else label
-            )
+            line = f"{what}: {progress.done:,} of {progress.total:,}{eta}{failed}"
+            self._console.print(line if progress.done else label)
 
     def count(self, what: str, done: int, total: int) -> None:
         """Show work that runs no flow, if it takes long enough to be seen."""
