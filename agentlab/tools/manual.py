@@ -54,7 +54,8 @@ def instruction_of(tool: Tool) -> str:
     if not properties:
         return "This tool takes no arguments: write {}."
     lines = (
-        f"- {name} ({_type(schema)}): {_line(_text(schema, 'description'))}" for name, schema in properties.items()
+        f"- {name} ({_text(schema, 'type') or 'any'}): {_line(_text(schema, 'description'))}"
+        for name, schema in properties.items()
     )
     return "Write a JSON object with:\n" + "\n".join(line.removesuffix(": ") for line in lines)
 
@@ -62,10 +63,6 @@ def instruction_of(tool: Tool) -> str:
 def argument_list(parameters: dict[str, Any]) -> str:
     required = parameters.get("required") or ()
     return ", ".join(name if name in required else f"{name}?" for name in properties_of(parameters))
-
-
-def _type(schema: Any) -> str:
-    return _text(schema, "type") or "any"
 
 
 def _text(schema: Any, key: str) -> str:
