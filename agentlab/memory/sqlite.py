@@ -74,11 +74,7 @@ class SqliteMemory(StoredMemory):
         if sound != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {sound}; take it from a copy, or delete it to begin anew")
         (holds,) = database.execute("SELECT embedder FROM about").fetchone()
-        try:
-            check_embedder(self._where, holds, self.embedder)
-        except ConfigError:
-            self._release()
-            raise
+        check_embedder(self._where, holds, self.embedder)
 
     def _open(self) -> sqlite3.Connection:
         """The connection to the file that is there now; FileNotFoundError if it is gone."""
