@@ -60,7 +60,7 @@ def compare(arguments: argparse.Namespace) -> None:
     comparison = compare_runs(runs[0], runs[1] if len(runs) == 2 else None, arguments.flow or ())
     claims = []
     if arguments.improves or arguments.max_loss:
-        claims = evaluate_claims(comparison, cheaper=arguments.improves, not_worse=dict(arguments.max_loss))
+        claims = evaluate_claims(comparison, improves=arguments.improves, max_loss=dict(arguments.max_loss))
     if arguments.json:
         echo_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
     else:
@@ -69,14 +69,12 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def cost(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
-    given = {name: getattr(arguments, name) for name in ("model", "prefill", "decode", "per_call")}
-    given["cached"] = arguments.cached_share
+    given = {name: getattr(arguments, name) for name in ("model", "cached_share", "prefill", "decode", "per_call")}
     given = {name: value for name, value in given.items() if value is not None}
     block = arguments.block if given or arguments.prices or arguments.block is not None else 1
     rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
-    given |= {"cached": rules} if rules else {}
     prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
-    table = Repricing(prices=prices, **given).table(run)
+    table = Repricing(prices=prices, cache=rules, **given).table(run)
     echo(f"{run.run_id}: same replies, calls and tokens; no model calls")
     console = new_console()
     rows = [[str(name), *map(_cell, table[name])] for name in table]

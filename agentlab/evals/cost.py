@@ -1,16 +1,17 @@
-"""What a run would cost and how long it would take with other prices, with a prefix cache, at other speeds.
+"""Recomputes the cost and latency of a run for other prices, a prefix cache or other speeds.
 
-    Elsewhere(prices=load_prices("prices.yaml"), decode=40).table(StoredRun.open("results/a"))
-    Elsewhere(prices=load_prices(), cached=CacheRules(block=128, minimum=1024)).table(StoredRun.open("results/a"))
+    run = al.open_run("results/a")
+    al.Repricing(prices=al.load_prices("prices.yaml"), decode=40).table(run)
+    al.Repricing(prices=al.load_prices(), cache=al.CacheRules(block=128, minimum=1024)).table(run)
 
-Every turn is folded again from the ledger of the run, with other numbers in its calls; no model is asked. What was said
-stays as it was, and with it the number of calls and tokens: a faster model that says other things is another run.
+Each turn is folded again from the ledger of the run, with other numbers in its calls. No model is called. Replies,
+calls and tokens stay the same: a faster model with other replies is another run.
 
-A prefix cache keeps what a call began with. What a later call of the same conversation begins with, too, it need not
-read again: up to the first difference, in whole blocks. The prompt is laid out as providers do it: tools, output
-schema, messages. The tokens of its parts are estimated from the prompt's own count, as reported, in proportion to
-characters. How long a cache remembers is left out, as are the pauses of whoever talks with the models. What a model
-itself wrote counts once it is part of a prompt; a server that keeps it may report more than the ideal.
+A prefix cache keeps the beginning of each prompt. A later call of the same conversation reuses it up to the first
+difference, in whole blocks. The prompt is laid out as providers do it: tools, output schema, messages. The tokens of
+its parts are estimated from the reported tokens of the prompt, in proportion to characters. The lifetime of a cache
+and the pauses of users are left out. Text that a model wrote counts once it is part of a prompt; a server that keeps
+it may report more than the ideal.
 
 Prompt caching as its providers describe it: OpenAI (blocks of 128 tokens from 1,024 on), Anthropic (from 1,024 tokens
 on), llama.cpp (single tokens).
@@ -43,12 +44,15 @@ FIGURES = ("USD / turn", "input tokens / turn", "cached tokens / turn", "latency
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRules:
-    """What a provider's prefix cache does."""
+    """Rules of a provider's prefix cache. Raises ConfigError for a block below 1 or a negative minimum.
+
+    OpenAI: `CacheRules(block=128, minimum=1024)`; llama.cpp: `CacheRules()`, single tokens.
+    """
 
     block: int = 1
-    """Tokens are served in multiples of this."""
+    """Tokens; the cache serves multiples of it."""
     minimum: int = 0
-    """Shorter prefixes, in tokens, are not served."""
+    """Tokens; the cache serves no shorter prefix."""
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.minimum < 0:
@@ -132,29 +136,38 @@ def breaks(run: StoredRun, rules: CacheRules) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Repricing:
-    """What is different; None leaves the recorded number."""
+    """Other prices, cache or speeds for a recorded run; None keeps the recorded number.
+
+    Raises ConfigError for a share outside 0 to 1, a speed of 0 or less, and negative seconds.
+    """
 
     prices: PriceTable | None = None
+    """Dollars a token, from `al.load_prices`."""
     model: str | None = None
-    """Whose price all calls have; needs `prices`."""
-    cached: float | CacheRules | None = None
-    """The share of the input tokens that a cache serves, 0 to 1, or its rules; needs `prices` to show in dollars."""
+    """Model whose price every call gets; needs `prices`."""
+    cached_share: float | None = None
+    """Share of the input tokens that a cache serves, 0 to 1; needs `prices` to change dollars."""
+    cache: CacheRules | None = None
+    """Rules of the cache, in place of `cached_share`."""
     prefill: float | None = None
     """Input tokens a second."""
     decode: float | None = None
     """Output tokens a second."""
     per_call: float = 0.0
-    """Seconds a call takes before it reads; only with a speed."""
+    """Seconds of a call before it reads its input; used only with a speed."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.cached, CacheRules | None) and not 0 <= self.cached <= 1:
-            raise ConfigError(f"the cached share {self.cached} is not between 0 and 1")
+        if self.cached_share is not None and not 0 <= self.cached_share <= 1:
+            raise ConfigError(f"the cached share {self.cached_share} is not between 0 and 1")
         if any(speed is not None and speed <= 0 for speed in (self.prefill, self.decode)) or self.per_call < 0:
             raise ConfigError("a speed in tokens a second is above 0, and seconds a call are not below it")
 
     def table(self, run: StoredRun) -> pd.DataFrame:
-        """One row a flow: dollars and tokens a turn and mean seconds, as they were and as they would be; NaN where a
-        call has no price or no count of tokens."""
+        """Return a data frame with a row for each flow, recorded and recomputed ("there").
+
+        Columns: dollars, input tokens and cached tokens a turn, mean latency in seconds (the critical path of a turn),
+        and the number of turns. NaN: a call has no price or no token count. Raises RunError for a run without calls.
+        """
         import pandas as pd
 
         counted = {(row.play, row.turn) for row in run.turn_rows()}
@@ -174,16 +187,17 @@ class Repricing:
         return by_flow.mean(skipna=False).drop(columns="input tokens / turn there").assign(turns=by_flow.size())
 
     def _calls(self, trace: Trace) -> dict[int, Event]:
-        """The answered calls of a conversation by their ids, as they would have been there."""
-        rules = self.cached if isinstance(self.cached, CacheRules) else CacheRules()
-        return {use.call.id: self._call(use.call, use.ideal) for use in prefix_uses(trace, rules)}
+        """Return the recomputed calls of a conversation by their ids, without failed ones."""
+        uses = prefix_uses(trace, self.cache or CacheRules())
+        return {use.call.id: self._call(use.call, use.ideal) for use in uses}
 
     def _call(self, call: ModelCall, ideal: int) -> ModelCall:
         assert call.completion is not None
         usage = call.completion.usage
-        if self.cached is not None and usage.input_tokens is not None:
-            served = ideal if isinstance(self.cached, CacheRules) else round(self.cached * usage.input_tokens)
-            usage = replace(usage, cached_tokens=served)
+        if self.cache and usage.input_tokens is not None:
+            usage = replace(usage, cached_tokens=ideal)
+        elif self.cached_share is not None and usage.input_tokens is not None:
+            usage = replace(usage, cached_tokens=round(self.cached_share * usage.input_tokens))
         return replace(
             call,
             completion=replace(call.completion, usage=usage),
@@ -192,8 +206,10 @@ class Repricing:
         )
 
     def _seconds(self, usage: Usage, recorded: float) -> float:
-        """By the given speeds: a call waits, reads what no cache has, and writes. Where a speed is not given, reading
-        takes no time, or what was recorded is all writing."""
+        """Return the seconds of a call: wait, read the uncached input, write the output.
+
+        Without `prefill` reading takes no time; without `decode` all recorded seconds are writing.
+        """
         if (self.prefill is None and self.decode is None) or usage.input_tokens is None or usage.output_tokens is None:
             return recorded
         fresh = usage.input_tokens - (usage.cached_tokens or 0)

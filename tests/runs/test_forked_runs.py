@@ -132,7 +132,7 @@ def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
         "--per-call",
         "1",
     ]
-    there = Repricing(prices=load_prices("prices.yaml"), model="dear/one", cached=0.5, decode=10, per_call=1)
+    there = Repricing(prices=load_prices("prices.yaml"), model="dear/one", cached_share=0.5, decode=10, per_call=1)
     table = there.table(run)
     usages = [
         e.completion.usage for key, t in run.traces.items() if key[0] == "rag_only" for e in t.events if e in mine

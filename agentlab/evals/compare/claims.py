@@ -1,11 +1,11 @@
-"""Is B cheaper and not worse? A claim of several parts about every pair, and one sentence for an answer.
+"""Tests a claim about each pair of flows, such as "B is cheaper and not worse", and answers it in one sentence.
 
-    answers(compare(run), cheaper=["cost_usd"], not_worse={"answer_f1": 0.05})
+    al.evaluate_claims(al.compare(run), improves=["cost_usd"], max_loss={"answer_f1": 0.05})
 
-A claim holds where each of its parts does, so the parts need no correction (an intersection-union test): its p-value is
-the largest of theirs. Over several pairs the claims are adjusted after Holm (A simple sequentially rejective multiple
-test procedure, 1979). `cheaper`: B is better than A, by the sign-flip test, one-sided. `not_worse`: a mean loss beyond
-the margin is excluded, as in `verdicts`; a measure that is equal on every turn is not worse on these turns.
+A claim holds if all its parts hold, so the parts need no correction (an intersection-union test): its p-value is the
+largest p-value of its parts. Holm's procedure adjusts the claims of several pairs (A simple sequentially rejective
+multiple test procedure, 1979). `improves`: B is better than A by the one-sided sign-flip test. `max_loss`: a mean loss
+beyond the margin is excluded, as in a gate. A measure that is equal on every turn loses nothing on these turns.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from agentlab.evals.store.measures import format_number
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimResult:
-    """Of one pair."""
+    """Answer to a claim about one pair of flows; `str()` gives it as a sentence."""
 
     a: str
     b: str
     p: float
-    """Of the whole claim."""
+    """p-value of the whole claim."""
     p_adjusted: float
-    """For all pairs."""
+    """p-value after Holm's correction for all pairs."""
     parts: tuple[str, ...]
     refuted: bool
-    """Whether the contrary of a part is shown."""
+    """True if the opposite of a part is shown."""
     more: int | None
-    """How many conversations more, like these, would show the claim; None where none would."""
+    """Conversations needed beyond these to show the claim; None if no number would."""
 
     @property
     def reading(self) -> str:
@@ -59,13 +59,17 @@ class ClaimResult:
 
 
 def evaluate_claims(
-    comparison: Comparison, *, cheaper: Sequence[str] = (), not_worse: Mapping[str, float] | None = None
+    comparison: Comparison, *, improves: Sequence[str] = (), max_loss: Mapping[str, float] | None = None
 ) -> list[ClaimResult]:
-    """The claim about each pair; margins as of the gate: absolute for quality, a share of A's mean for costs.
+    """Answer for each pair of a comparison: is B better in all of `improves`, and within every margin of `max_loss`?
 
-    Raises RunError for a measure that a pair does not have or does not know, and for a margin that is none.
+    `improves` names measures, costs or qualities. `max_loss` maps measures to margins, as in `al.gate`: absolute for
+    quality (0.05 of a score from 0 to 1), relative to A's mean for costs. Each result has a `reading` (yes, no or
+    undecided), a p-value adjusted for all pairs, and the conversations needed beyond these.
+
+    Raises RunError for a measure that is missing or unknown on a turn of a pair, and for a negative margin.
     """
-    claims = [_claim(pair, cheaper, not_worse or {}) for pair in comparison.pairs]
+    claims = [_claim(pair, improves, max_loss or {}) for pair in comparison.pairs]
     reached = 0.0
     order = sorted(range(len(claims)), key=lambda place: claims[place].p)
     for rank, place in enumerate(order):
@@ -74,9 +78,9 @@ def evaluate_claims(
     return claims
 
 
-def _claim(pair: FlowPair, cheaper: Sequence[str], not_worse: Mapping[str, float]) -> ClaimResult:
+def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float]) -> ClaimResult:
     p, parts, refuted, more = 0.0, [], False, 0.0
-    for name in cheaper:
+    for name in improves:
         paired = _known(pair, name)
         there, back = replace(paired, a=paired.b, b=paired.a), paired
         shown, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
@@ -87,7 +91,7 @@ def _claim(pair: FlowPair, cheaper: Sequence[str], not_worse: Mapping[str, float
         p, refuted = max(p, shown), refuted or contrary < ALPHA
         if shown >= ALPHA:
             more = max(more, more_to_show(there.sums, there.counts, ALPHA))
-    for name, share in not_worse.items():
+    for name, share in max_loss.items():
         if math.isnan(share) or share < 0:
             raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
         paired = _known(pair, name)

@@ -122,7 +122,7 @@ def test_the_command_says_what_a_prefix_cache_would_serve_and_where_prefixes_bre
         datasets=[str(tmp_path)], flows=["rag_only"], model=model, embedder="hashing/hashing-64", memory="none"
     ) as lab:
         run = lab.run_sync(out=tmp_path / "run")
-    table = Repricing(cached=CacheRules()).table(run)
+    table = Repricing(cache=CacheRules()).table(run)
     ideal = sum(use.ideal for use in prefix_uses(run.trace("rag_only", "a"), CacheRules()))
     assert table.loc["rag_only", "cached tokens / turn there"] == ideal / 2 > 0
     assert main(["cost", str(tmp_path / "run")]) == 0

@@ -196,23 +196,23 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     wrong = {(f"c{c:02}", 0) for c in range(8)}
     flows = [Answering("dear", calls=two), Answering("cheap", calls=one), Answering("poor", wrong=wrong, calls=one)]
     run = play(data, tmp_path / "run", *flows)
-    cheap, poor = evaluate_claims(compare(run), cheaper=["llm_calls"], not_worse={"answer_f1": 0.05})
+    cheap, poor = evaluate_claims(compare(run), improves=["llm_calls"], max_loss={"answer_f1": 0.05})
     assert (cheap.reading, poor.reading) == ("yes", "no")
     assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
     assert "not worse in answer_f1 (equal on these turns)" in str(cheap)
-    (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), cheaper=["llm_calls"], not_worse={"answer_f1": 0.4})
+    (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), improves=["llm_calls"], max_loss={"answer_f1": 0.4})
     assert wide.reading == "yes"
     assert cheap.p_adjusted >= cheap.p
-    (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), not_worse={"answer_f1": 0.25})
+    (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), max_loss={"answer_f1": 0.25})
     assert open_.reading == "undecided"
     assert "undecided, 1 more conversation would tell: poor against dear" in str(open_)
-    (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), cheaper=["llm_calls"])
+    (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
     assert back.reading == "no"
     assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
     for asked, said in (
-        ({"cheaper": ["cost"]}, "unknown measure of this comparison"),
-        ({"cheaper": ["cost_usd"]}, "cost_usd is not known on every turn"),
-        ({"not_worse": {"answer_f1": -1.0}}, "must be 0 or more"),
+        ({"improves": ["cost"]}, "unknown measure of this comparison"),
+        ({"improves": ["cost_usd"]}, "cost_usd is not known on every turn"),
+        ({"max_loss": {"answer_f1": -1.0}}, "must be 0 or more"),
     ):
         with pytest.raises(RunError, match=said):
             evaluate_claims(compare(run), **asked)
