@@ -32,7 +32,7 @@ def judge(arguments: argparse.Namespace) -> None:
             arguments.rubric,
             model=model,
             labels=arguments.labels,
-            stress=arguments.known_answers,
+            known_answers=arguments.known_answers,
             prepare=fetch,
             on_progress=partial(display.count, "judged"),
             concurrency=arguments.concurrency,

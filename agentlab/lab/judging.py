@@ -31,7 +31,7 @@ def judge(
     *,
     model: Any = DEFAULT_JUDGE_MODEL,
     labels: str | Path | None = None,
-    stress: int = 8,
+    known_answers: int = 8,
     prepare: Callable[[list[str]], None] = lambda names: None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     **spec: Any,
@@ -48,7 +48,7 @@ def judge(
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
         judged = lab.loop.run_coroutine(
-            judging.judge(lab.bench, run, asked, known_answer_results=stress, on_progress=on_progress)
+            judging.judge(lab.bench, run, asked, known_answer_results=known_answers, on_progress=on_progress)
         )
     fresh = grades(run, judged)
     standing = JudgeReport(run, judged, fresh, told)

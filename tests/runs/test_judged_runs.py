@@ -64,10 +64,10 @@ def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
 def test_a_reference_that_has_changed_is_judged_anew(tmp_path):
     run = imported({"one": right, "two": lambda name: "red"})
     model = ScriptedJudge(holds)
-    judged(run, model, stress=0)
+    judged(run, model, known_answers=0)
     imported_again = write_questions(Path("theirs"), {name: ["red"] for name in NAMES})
     assert main(["score", "run", "--scorer", "answer"]) == 0, imported_again
-    judged(run, model, stress=0)
+    judged(run, model, known_answers=0)
     assert al.open_run(run).table().loc["judge_correct"].to_list() == [0, 1]
 
 
@@ -90,7 +90,9 @@ def test_empty_replies_are_worth_nothing_and_are_no_labels():
 
 def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along(capsys):
     run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
-    standing = judged(run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), stress=0)
+    standing = judged(
+        run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), known_answers=0
+    )
     assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
     differences = {d.measure.name: d.verdict for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
@@ -142,6 +144,6 @@ def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_d
         run = lab.run_sync(out="run").path
     model = ScriptedJudge(credulous)
     model.verdict = lambda reference, answer: "yes"
-    judged(run, model, "grounded", stress=0)
+    judged(run, model, "grounded", known_answers=0)
     assert {part("passages", asked) == "(none)" for asked in model.asked if "It is blue." in asked} == {True}
     assert compare(al.open_run(run)).pairs[0]["judge_grounded"].verdict == "unchanged"

@@ -114,15 +114,15 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
 
 def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    judged(run, ScriptedJudge(holds), stress=0, labels=labels)
-    again = judged(run, ScriptedJudge(holds), stress=0)
+    judged(run, ScriptedJudge(holds), known_answers=0, labels=labels)
+    again = judged(run, ScriptedJudge(holds), known_answers=0)
     assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.ineligible_because
     assert main(["compare", str(run.path)]) == 0
     assert "held against 30 labels" in capsys.readouterr().out
     assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
-    assert judged(run, ScriptedJudge(holds), stress=0, labels=labels).ineligible_because
-    assert judged(run, ScriptedJudge(holds), stress=0).ineligible_because, "the last word holds"
+    assert judged(run, ScriptedJudge(holds), known_answers=0, labels=labels).ineligible_because
+    assert judged(run, ScriptedJudge(holds), known_answers=0).ineligible_because, "the last word holds"
 
 
 def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(run, tmp_path, capsys):
@@ -147,16 +147,16 @@ def test_orders_that_contradict_each_other_are_told_and_count_half(run):
         return "yes" if first_seen.calls % 2 else "no"
 
     first_seen.calls = 0
-    standing = judged(run, ScriptedJudge(first_seen), stress=0)
+    standing = judged(run, ScriptedJudge(first_seen), known_answers=0)
     assert standing.judged.order_disagreements == TURNS
     assert al.open_run(run.path).table().loc["judge_correct", "good"] == 0.5
 
 
 def test_labels_correct_a_judge_and_carry_its_error(run, tmp_path):
-    alone = judged(run, ScriptedJudge(credulous), stress=0)
+    alone = judged(run, ScriptedJudge(credulous), known_answers=0)
     assert alone.scores[:, 0].mean() == 1 and alone.mean("good").interval is None
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    held = judged(run, ScriptedJudge(credulous), stress=0, labels=labels)
+    held = judged(run, ScriptedJudge(credulous), known_answers=0, labels=labels)
     low, high = held.mean("good").interval
     assert low < RIGHT / TURNS < high < 1
     assert held.agreement.bias > 0.3
@@ -188,7 +188,7 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
 )
 def test_a_judge_decides_in_a_gate_only_if_people_agree_with_it(run, tmp_path, capsys, verdict, told, why):
     labels = all_labels(run, tmp_path / "labels.csv", told) if told else None
-    judged(run, ScriptedJudge(verdict), stress=0, labels=labels)
+    judged(run, ScriptedJudge(verdict), known_answers=0, labels=labels)
     header = json.loads((run.path / "run.json").read_text())
     header["spec"]["primary"] = ["judge_correct", "llm_calls"]
     (run.path / "run.json").write_text(json.dumps(header))
@@ -261,7 +261,7 @@ def imported(tmp_path: Path) -> Path:
 def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported, own_home):
     model = ScriptedJudge(holds)
     standing = al.judge(
-        al.open_run(imported), "grounded", model=model, stress=0, recordings=str(imported.parent / "recordings")
+        al.open_run(imported), "grounded", model=model, known_answers=0, recordings=str(imported.parent / "recordings")
     )
     assert part("passages", model.asked[0]) == "q00 is blue"
     assert len(standing.judged.judgements) == 24
