@@ -56,8 +56,11 @@ class PriceTable:
         return (fresh * price.input + cached * (price.cached_input or 0.0) + usage.output_tokens * price.output) / 1e6
 
 
-def load_prices(path: str | None = None) -> PriceTable:
-    """The shipped table, with the one at `path` laid over it; raises ConfigError where that cannot be read."""
+def load_prices(path: str | Path | None = None) -> PriceTable:
+    """Return the shipped price table, overridden by the YAML file `path`; raises ConfigError if the file is unusable.
+
+    Prices are dollars per million tokens; `PriceTable.dated` is the date of the table.
+    """
     shipped = resources.files("agentlab.core").joinpath("prices.yaml").read_text(encoding="utf-8")
     dated, prices = _parse(shipped, "prices.yaml")
     if path is not None:
@@ -66,7 +69,7 @@ def load_prices(path: str | None = None) -> PriceTable:
         except (OSError, ValueError) as problem:
             why = getattr(problem, "strerror", None) or problem
             raise ConfigError(f"cannot read the price table {path}: {why}") from None
-        dated, own = _parse(text, path)
+        dated, own = _parse(text, str(path))
         prices |= own
     return PriceTable(prices, dated)
 

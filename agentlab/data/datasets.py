@@ -138,12 +138,16 @@ def load_dataset(path: str | Path) -> Dataset:
 
 
 def add_conversation(
-    folder: Path, turns: Sequence[Turn], documents: Sequence[Document] = (), **others: Any
+    folder: str | Path, turns: Sequence[Turn], documents: Sequence[Document] = (), **keys: Any
 ) -> Conversation:
-    """Add a conversation under a free id to a data set, or begin one with `documents`; `others` are keys of it.
+    """Add a conversation to the data set `folder` and return it; a new folder is created, with `documents`.
 
-    Lines that are there stay to the byte. Raises DatasetError where the folder holds anything else or is not writable.
+    The conversation gets the first free id: `case-001`, `case-002` and so on. `keys` are its other keys, such as
+    `metadata`. Existing lines stay the same to the byte; `documents` are ignored if the data set exists.
+
+    Raises DatasetError for a folder that is no data set or not writable, and for a turn with an unknown document.
     """
+    folder = Path(folder)
     file, corpus = folder / "conversations.jsonl", folder / "corpus.jsonl"
     if folder.is_file():
         raise DatasetError("this is a file; a data set is a folder", folder)
@@ -153,7 +157,7 @@ def add_conversation(
     taken = set() if is_new else {conversation.id for _, conversation in read_rows(file, Conversation, "id")}
     known = load_documents(corpus) if corpus.exists() else tuple(documents) if is_new else ()
     name = next(name for number in count(1) if (name := f"case-{number:03}") not in taken)
-    conversation = Conversation(id=name, turns=list(turns), **others)
+    conversation = Conversation(id=name, turns=list(turns), **keys)
     check_documents(conversation, {document.doc_id for document in known}, file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
