@@ -130,7 +130,7 @@ PYTHON = [file for file in tracked() if file.suffix == ".py"]
 
 def test_the_top_level_of_the_package_is_rooms():
     found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert found == {"__init__.py", "__main__.py", *LEVEL}
+    assert found == {"__init__.py", "__init__.pyi", "__main__.py", *LEVEL}
     assert len(LEVEL) <= 18
     assert not [str(file) for file in FILES if file.name.startswith("_") and not file.name.startswith("__")]
 

@@ -4,7 +4,6 @@ Every verb of the session (retrieve, complete, call_tool, recall, remember, para
 """
 
 import agentlab as al
-from agentlab.knowledge.citations import cite
 
 CALLS_PER_TURN = 1.0  # model calls, for the estimate before a run
 PROMPTS = {"system": "Answer in one sentence, from these passages alone; say so where they do not.\n\n{passages}"}
@@ -19,4 +18,4 @@ async def respond(turn: al.UserTurn, session: al.Session) -> al.Reply:
     answer = completion.text
     session.save_message("user", turn.text)  # what the next turn's load_conversation brings
     session.save_message("agent", answer)
-    return al.Reply(text=answer, citations=cite(answer, passages))
+    return al.Reply(text=answer, citations=al.cite(answer, passages))
