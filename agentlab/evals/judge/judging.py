@@ -135,6 +135,7 @@ async def judge(
             played = await TurnDriver(session).play(
                 partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
             )
+            folder.flush()
             said = json.loads(played.reply.text) if played.reply else []
             place = {name: getattr(item, name) for name in Answer.__struct_fields__}
             judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error)

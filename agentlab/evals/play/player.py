@@ -86,6 +86,7 @@ class Player:
             raise failures.exceptions[0] from None
         finally:
             await self._memories.close()
+            self._folder.flush()
         return account.close({name: limits.summary() for name, limits in self._bench.limits().items()})
 
     async def _prepare(self) -> None:

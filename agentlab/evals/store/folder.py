@@ -1,8 +1,8 @@
 """The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl` line by line while the run goes on.
 
 A line is written whole or not at all, so a killed run loses at most the turns it was in and those that were ending, and
-one whose disk is full goes on from there with --resume. An event is written when it happens, and a turn's row after
-all of its events.
+one whose disk is full goes on from there with --resume. An event is written when it happens, or with its turn's row if
+it is replayed, and a turn's row after all of its events.
 Nothing in the folder is a running total. Tables and comparisons read turn rows alone, traces are read one at a time.
 """
 
@@ -53,6 +53,8 @@ class RunFolder:
         """Whether rows were written since there was a summary."""
         self.is_sealed = False
         """Whether its files were held against its seal: a run that has not ended has none, nor one that is older."""
+        self._waiting: list[bytes] = []
+        """Lines of replayed events, which are written before the next live event or turn row."""
         self._files = {name: AppendOnlyFile(path / name) for name in ROWS}
         self._held: dict[Path, HeldFile] = {}
         """What was read since something was written."""
@@ -125,13 +127,33 @@ class RunFolder:
             fresh.unlink(missing_ok=True)
 
     def ledger_writer(self, trace: Trace) -> Callable[[Trace, Event], None]:
-        """What takes the events of a trace into the ledger, each as it happens."""
-        rows = LedgerEncoder(trace)
-        return lambda _, event: self._write(CALLS, rows.of(event))
+        """Return a listener that writes the events of a trace into the ledger, in their order.
+
+        An event is written when it happens. While the calls of the trace are replayed, which costs nothing, its events
+        wait for the row of their turn.
+        """
+        encoder, replays = LedgerEncoder(trace), False
+
+        def write(_: Trace, event: Event) -> None:
+            nonlocal replays
+            if event.is_billable:
+                replays = event.origin == "replay"
+            self._waiting += encoder.of(event)
+            if not replays:
+                self.flush()
+
+        return write
 
     def append_turn(self, row: TurnRow) -> None:
         """Write a turn's row, which says that its events are there."""
+        self.flush()
         self._write(TURNS, [encode_line(row)])
+
+    def flush(self) -> None:
+        """Write the events that wait."""
+        if self._waiting:
+            lines, self._waiting = self._waiting, []
+            self._write(CALLS, lines)
 
     def _write(self, name: str, lines: Sequence[bytes]) -> None:
         if self._failure is not None:
