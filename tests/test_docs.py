@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 import agentlab as al
@@ -24,6 +25,8 @@ from agentlab.lab.run import open_run
 from support.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TEMPLATE = ROOT / "agentlab" / "cli" / "template" / "my_flow.py"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 STAND_INS = {"model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
 pytestmark = pytest.mark.slow
@@ -184,13 +187,17 @@ def test_commands_in_a_page_are_commands(page):
                 make_parser(command).parse_args(options)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_code_in_a_page_imports_only_the_front_door(page):
-    code = "\n".join(
-        code for language, _, code in BLOCK.findall(page.read_text(encoding="utf-8")) if language == "python"
-    )
-    imported = set(re.findall(r"^ *((?:from|import) agentlab.*)$", code, re.MULTILINE))
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", *NOTEBOOKS, TEMPLATE], ids=lambda page: page.stem)
+def test_examples_import_only_the_front_door(page):
+    """Code of pages, notebooks and the project of `init` uses public names, and the package has each of them."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        text = "\n".join(cell.source for cell in nbformat.reads(text, 4).cells if cell.cell_type == "code")
+    elif page.suffix == ".md":
+        text = "\n".join(code for language, _, code in BLOCK.findall(text) if language == "python")
+    imported = set(re.findall(r"^ *((?:from|import) agentlab.*)$", text, re.MULTILINE))
     assert imported <= {"import agentlab as al", "from agentlab import notebook"}
+    assert set(re.findall(r"\bal\.(\w+)", text)) <= {*al.__all__}
 
 
 def test_links_and_anchors_of_the_readme_lead_somewhere():
