@@ -15,6 +15,9 @@ A folder holds a `*.jsonl` file a spec; each opens with a header line, and every
 
 `check` ends each line: a hash of the rest, so that a line edited by hand is refused by name and never replayed. JSON
 only, so a stranger's file can be loaded. Format 1 is the only one there is; a file of a newer format is refused.
+
+A provider's refusal is recorded so that a replay fails at the same place. Whoever may ask the provider asks again: an
+answer that follows a refusal of the same request replaces it.
 """
 
 from __future__ import annotations
@@ -59,6 +62,11 @@ class Line(NamedTuple):
     def entry(self) -> Any:
         return decode(self.text, self.where)
 
+    @property
+    def is_refusal(self) -> bool:
+        # Quotes inside a text are escaped, so most lines are not decoded for this.
+        return b'"refusal": {' in self.text and self.kind == "completion" and self.entry().refusal is not None
+
     def answer(self) -> Any:
         """Must not differ between two recordings of one request; how long they took may."""
         entry = self.entry()
@@ -98,15 +106,19 @@ class RecordingsFile:
         except ValueError as problem:
             raise ConfigError(f"cannot write recordings to {self.path}: it holds {problem}") from None
 
+    def drop_refusals(self) -> None:
+        """Forget recorded refusals, so that those requests are asked again."""
+        self.lines = {name: line for name, line in self.lines.items() if not line.is_refusal}
+
     def add(self, key: str, row: Row, parts: Mapping[str, Row]) -> None:
-        """Write `row` under `key` with those of its parts that are new, unless another process was first.
+        """Write `row` under `key` with those of its parts that are new, unless another process was answered first.
 
         Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
         """
         try:
             with self._lock:
                 self._read_appended()
-                if key in self.lines:
+                if key in self.lines and not self.lines[key].is_refusal:
                     return
                 new = [part for name, part in parts.items() if name not in self.lines]
                 text = "".join(_with_checksum(line) for line in [*new, {"kind": row["kind"], "key": key, **row}])
@@ -154,8 +166,10 @@ class RecordingsFile:
             if kind not in KINDS:
                 raise RecordingError(f"not an entry that format {FORMAT} knows", where)
             line = Line(text, where, kind)
-            before = self.lines.setdefault(name, line)
-            if before.text != text and before.answer() != line.answer():
+            before = self.lines.get(name)
+            if before is None or before.is_refusal:
+                self.lines[name] = line
+            elif before.text != text and before.answer() != line.answer():
                 raise RecordingError(f"another answer to the same request is at {before.where}", where)
         self._bytes_read += len(content)
         self._lines_read = number
@@ -186,6 +200,9 @@ class Recordings:
             raise ConfigError(f"there are no recordings in {own.path}; make them with --mode record")
         for file in others:
             file.read()
+        if write:
+            for file in (own, *others):
+                file.drop_refusals()
         return cls([own, *others])
 
     def __len__(self) -> int:
