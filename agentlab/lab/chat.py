@@ -31,6 +31,7 @@ from agentlab.data.documents import Document, load_documents
 from agentlab.lab.chat_export import CONVERSATION, Told, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
+from agentlab.wire.recorder import Recorder
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.turn_driver import TurnDriver
@@ -45,10 +46,11 @@ class Chat:
     """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
 
     With a path as `database`, the conversation goes on where the last chat with it ended (`chat.jsonl` for `chat` or
-    `chat.sqlite`); with a folder as `memory`, what was remembered stays there, or in the data folder of a flow that has
-    one. Without them both end with the lab. `mcp` is a file of servers whose tools the flow has on top. With
-    `begins_with`, from `turns_until` of another chat or from a data set, it goes on after turns that are not asked
-    again. `clock` says when a turn takes place. `on_event` is called with every item of `stream`.
+    `chat.sqlite`). Such a chat always asks the model: what a lab records of it serves `save` and replays. With a folder
+    as `memory`, what was remembered stays there, or in the data folder of a flow that has one. Without them both end
+    with the lab. `mcp` is a file of servers whose tools the flow has on top. With `begins_with`, from `turns_until` of
+    another chat or from a data set, it goes on after turns that are not asked again. `clock` says when a turn takes
+    place. `on_event` is called with every item of `stream`.
     """
 
     def __init__(
@@ -213,6 +215,9 @@ class Chat:
         if self._driver is None:
             if self.told.is_new:
                 self.told.begin()
+            if self._bench.spec.mode == "record" and self.told.calls is not None:
+                recorder = Recorder("record", self.told.recordings(), always_asks=True)
+                self._seat = replace(self._seat, recorder=recorder)
             index = await self._bench.index(self.documents, self.variant.retrieval)
             seat = replace(self._seat, index=index, memory=await self._memory())
             self._driver = TurnDriver(await self._bench.session(self.variant, seat))
@@ -234,6 +239,8 @@ class Chat:
             self.told.forget()
             await driver.finish_background()
             self.told.begin()
+            if self._seat.recorder is not None:
+                self._seat.recorder.recordings = self.told.recordings()
 
     async def close(self) -> None:
         """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""

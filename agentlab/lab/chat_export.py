@@ -21,6 +21,7 @@ from agentlab.core.scratch import temp_folder_for
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
 from agentlab.session.history import History
+from agentlab.wire.recordings import Recordings
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -57,6 +58,8 @@ class Told:
         self._file = None if database is None else database.with_suffix(".jsonl")
         self.began = temp_folder_for(self) / "memory" if database is None else database.with_suffix(".began")
         """What was in memory when the conversation began."""
+        self.calls = None if database is None else database.with_suffix(".calls.jsonl")
+        """The calls of the conversation, where they are recorded: apart from those of others, which may be equal."""
         self.rows: list[ToldTurn] = []
         if self._file is not None and self._file.exists() and not begins_with:
             self.rows = [row for _, row in read_rows(self._file, ToldTurn)]
@@ -72,6 +75,8 @@ class Told:
         """What is told so far takes the place of what the file held, and what is remembered that of `began`."""
         self._write(write_atomically, self.rows)
         try:
+            if self.calls is not None:
+                self.calls.unlink(missing_ok=True)
             shutil.rmtree(self.began, ignore_errors=True)
             names = [file.name for file in self.memory.iterdir()] if self.memory.is_dir() else []
             if set(names) - _NO_MEMORY(str(self.memory), names):
@@ -94,6 +99,12 @@ class Told:
         if reply is not None or stored:
             self.rows.append(_told(turn, stored, reply))
             self._write(append_atomically, self.rows[-1:])
+
+    def recordings(self) -> Recordings | None:
+        """The calls of this conversation alone, to be added to; None where only the lab records."""
+        if self.calls is None:
+            return None
+        return Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
     def forget(self) -> None:
         self.rows.clear()
@@ -154,6 +165,11 @@ def save_chat(
     }
     if mcp is not None:
         spec["mcp"] = str(mcp)
+    recorded = {name: Path(bench.spec.recordings) / f"{bench.spec.name}.jsonl"} if bench.spec.mode != "live" else {}
+    if recorded and told.calls is not None and told.calls.exists():
+        # Passages and calls of older versions stand in the lab's own file.
+        recorded = {name: told.calls, f"{name}-lab": recorded[name]}
+        spec["also_recorded"] = [f"{name}-lab"]
     memory = "memory" if told.began.is_dir() else None
     conversation = Conversation(id=CONVERSATION, turns=said, source="a live conversation", memory=memory)
     try:
@@ -164,9 +180,9 @@ def save_chat(
         if documents:
             (folder / "corpus.jsonl").write_bytes(_lines(documents))
         (folder / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        recorded = Path(bench.spec.recordings) / f"{bench.spec.name}.jsonl"
-        if bench.spec.mode != "live" and recorded.exists():
-            shutil.copyfile(recorded, folder / "recordings" / f"{name}.jsonl")
+        for saved, file in recorded.items():
+            if file.exists():
+                shutil.copyfile(file, folder / "recordings" / f"{saved}.jsonl")
     except OSError as problem:
         raise ConfigError(f"{folder}: cannot be written ({problem.strerror or problem})") from None
     return f"agentlab run {folder / 'spec.yaml'}"

@@ -113,7 +113,7 @@ class Gateway:
             )
 
         try:
-            entry = self.recorder.find(asked.key)
+            entry = None if self.recorder.always_asks else self.recorder.find(asked.key)
             if entry is not None:
                 completion = entry.answer()
                 emit(completion.message.text)
@@ -153,7 +153,13 @@ class Gateway:
         first_key = recorded.key(0)
         count = self.occurrences[place.path, first_key]
         self.occurrences[place.path, first_key] += 1
-        repeat: Occurrence = [*place.path, count] if place.path else count
+
+        def numbered(count: int) -> Occurrence:
+            return [*place.path, count] if place.path else count
+
+        if self.recorder.always_asks:
+            count = self.recorder.next_occurrence(lambda count: (recorded.key(numbered(count)),))
+        repeat = numbered(count)
         at = (self.flow, self.conversation, place.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
         return _RequestIdentity(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
@@ -219,6 +225,8 @@ class Gateway:
         beside what answers the same later, so that the next recording asks again.
         """
         missing = NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
+        if self.recorder.always_asks:
+            facts = self._numbered_facts(kind, facts)
 
         async def bring() -> Timed[Row]:
             began = time.perf_counter()
@@ -228,7 +236,7 @@ class Gateway:
                 row = {"of": f"failed {kind}", "facts": facts, "value": None, "error": str(failure)}
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
 
-        keys = result_key(kind, facts), result_key(f"failed {kind}", facts)
+        keys = _result_keys(kind, facts)
         answer = await self._find_or_fetch(keys, missing, bring)
         if answer.value is None:
             return answer
@@ -236,6 +244,15 @@ class Gateway:
         return replace(
             answer, value=answer.value.value, error=error, failure=None if error is None else ToolError(error)
         )
+
+    def _numbered_facts(self, kind: str, facts: Any) -> Any:
+        """The facts with the number under which a replay of the chat asks for them."""
+        plain = {name: value for name, value in facts.items() if name != "repeat"}
+
+        def numbered(count: int) -> Any:
+            return {**plain, "repeat": count} if count else plain
+
+        return numbered(self.recorder.next_occurrence(lambda count: _result_keys(kind, numbered(count))))
 
     async def _find_or_fetch(
         self, keys: tuple[str, ...], missing: NotRecorded, bring: Callable[[], Awaitable[Timed[Row]]]
@@ -268,6 +285,10 @@ class Gateway:
             return found.seconds, "replay"
         kept = self.recorder.record(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
         return kept.seconds, "live"
+
+
+def _result_keys(kind: str, facts: Any) -> tuple[str, str]:
+    return result_key(kind, facts), result_key(f"failed {kind}", facts)
 
 
 def _estimate_tokens(request: Request) -> int:

@@ -3,11 +3,14 @@
 A mode is `live` (nothing is recorded), `record` (everything is asked and written down), `replay` (nothing is asked) or
 `auto` (what is there is replayed, the rest asked and written down). While a run is recorded, a request that another
 flow made a minute ago is not made again, so that the run gives the numbers that its replay gives.
+
+A recorded chat always asks the model. Its recordings serve `/save` and replays, and never answer the chat itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,9 +31,10 @@ from agentlab.wire.recordings import Recordings
 class Recorder:
     """The mode of a lab and what is recorded; without `recordings` everything is live."""
 
-    def __init__(self, mode: Mode = "live", recordings: Recordings | None = None) -> None:
+    def __init__(self, mode: Mode = "live", recordings: Recordings | None = None, *, always_asks: bool = False) -> None:
         self.mode = mode
         self.recordings = recordings
+        self.always_asks = always_asks
         self.single_flight = SingleFlight()
 
     @cached_property
@@ -41,6 +45,15 @@ class Recorder:
     def find(self, key: str) -> Any:
         """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
         return self.recordings.find(key) if self.recordings is not None else None
+
+    def next_occurrence(self, keys_of: Callable[[int], Sequence[str]]) -> int:
+        """Return how often a chat was answered the same request, in all its sittings; `keys_of` gives the keys."""
+
+        def is_answered(key: str) -> bool:
+            entry = self.find(key)
+            return entry is not None and getattr(entry, "refusal", None) is None
+
+        return next(n for n in itertools.count() if not any(map(is_answered, keys_of(n))))
 
     def record(self, key: str, row: Row, request: NormalisedRequest | None = None) -> Any:
         """Write `row` down; returns its entry, or the one that another process recorded under `key` meanwhile."""

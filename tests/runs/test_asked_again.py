@@ -1,0 +1,75 @@
+"""A chat always asks, and what a provider refused once is asked again wherever it may be asked."""
+
+from __future__ import annotations
+
+import pytest
+
+import agentlab as al
+from agentlab.core.errors import BadRequest
+from agentlab.models.scripted import Scripted
+from support.replays import play, replay, replay_invariants
+
+GONE = {"error": "BadRequest"}
+
+
+def replayed(folder: str) -> list[str]:
+    """The replies of a saved chat, from its recordings alone."""
+    with al.Lab(f"{folder}/spec.yaml", model=Scripted([])) as lab:
+        run = lab.run_sync(out=f"{folder}-again")
+    assert run.result.recordings.missing == 0
+    return [*run.turns["reply"]]
+
+
+def test_the_same_words_in_three_sittings_are_three_replies_and_each_replays(typed):
+    warm = ("--set", "generation.temperature=.9")
+    for sitting, reply in enumerate(["Ping.", "Pong.", "Bong."]):
+        shown = typed("rag_only", ["/reset", "Say a word.", f"/save s{sitting}"], [reply], *warm)
+        assert reply in shown
+    assert [replayed(f"s{sitting}") for sitting in range(3)] == [["Ping."], ["Pong."], ["Bong."]]
+
+
+def test_a_conversation_of_several_sittings_replays_with_its_own_replies(typed):
+    for reply in ("Ping.", "Pong."):
+        typed("rag_only", ["Say a word."], [reply])
+    shown = typed("rag_only", ["Say a word.", "/save all"], ["Bong."])
+    assert "Bong." in shown
+    assert replayed("all") == ["Ping.", "Pong.", "Bong."]
+
+
+def test_two_flows_of_one_chat_that_ask_the_same_replay_each_its_own(typed):
+    lines = ["Say a word.", "/save one", "/flow tools_rag_fallback", "Say a word.", "/save two", "/flow rag_only"]
+    typed("rag_only", [*lines, "/save three"], ["Ping.", "Pong."], loop=False)
+    assert [replayed(name) for name in ("one", "two", "three")] == [["Ping."], ["Pong."], ["Ping."]]
+
+
+def test_what_was_refused_is_asked_again_in_the_chat_and_saved_as_it_was_answered(typed):
+    shown = typed("rag_only", ["Hello", "Hello", "Hello", "/save mended"], [GONE, "Hi.", "Hi again."], loop=False)
+    assert [line for line in shown.splitlines() if line.startswith("Hi")] == ["Hi.", "Hi again."]
+    assert replayed("mended") == ["Hi.", "Hi again."]
+
+
+def test_what_was_refused_is_asked_again_in_the_next_sitting(typed):
+    typed("rag_only", ["Hello"], [GONE])
+    assert "Hi." in typed("rag_only", ["Hello", "/save mended"], ["Hi."]).splitlines()
+    assert replayed("mended") == ["Hi."]
+
+
+@pytest.mark.parametrize("flow", ["rag_only", "tools"])
+def test_auto_asks_again_what_was_refused_and_keeps_the_answer(dataset, tmp_path, flow):
+    refusing = Scripted([BadRequest("model not found", "scripted")], loop=True)
+    refused = play(dataset, "record", tmp_path / "a", model=refusing, flows=[flow])
+    assert replay_invariants(replay(dataset, tmp_path / "b", flows=[flow])) == replay_invariants(refused)
+    mended = play(dataset, "auto", tmp_path / "c", model=Scripted(["Yes."], loop=True), flows=[flow])
+    assert mended.summary["flows"][flow]["errors"] == 0
+    again = play(dataset, "auto", tmp_path / "d", model=Scripted([]), flows=[flow])
+    assert replay_invariants(again) == replay_invariants(mended), "an answer is not asked again"
+    assert replay_invariants(replay(dataset, tmp_path / "e", flows=[flow])) == replay_invariants(mended)
+
+
+def test_what_is_refused_again_is_recorded_in_the_last_words(dataset, tmp_path):
+    for words in ("too long", "no such model"):
+        model = Scripted([BadRequest(words, "scripted")], loop=True)
+        run = play(dataset, "auto", tmp_path / words, model=model, flows=["rag_only"])
+    replayed = replay(dataset, tmp_path / "b", flows=["rag_only"])
+    assert replay_invariants(replayed) == replay_invariants(run)
+    assert "no such model" in replayed.turns["error"][0]
