@@ -1,7 +1,7 @@
-"""What all backends of a memory share: the checks, the ids, the duplicate rule and the errors.
+"""Code that all memory backends share: validation, ids, the duplicate rule and errors.
 
-A backend derives from `StoredMemory` and brings two things: its facts held still for an operation (`_facts`), and how
-to let go of its files or connections (`_release`).
+A backend derives from `StoredMemory` and overrides two methods. `_facts` locks its facts for one operation, and
+`_release` closes its files or connections.
 """
 
 from __future__ import annotations
@@ -29,40 +29,41 @@ _Part = tuple[str, Vector, datetime]
 """Text, unit vector and time of a fact without an id."""
 
 LOCK_SECONDS = 30.0
-"""To wait for another writer."""
+"""Seconds to wait for another writer."""
 SLOW_SECONDS = 1.0
+"""Seconds after which a failed operation counts as slow."""
 UNAVAILABLE_TTL_SECONDS = 60.0
-"""A memory that takes longer than SLOW_SECONDS to be found away is not asked again for UNAVAILABLE_TTL_SECONDS."""
+"""Seconds without a new attempt after a slow failure."""
 _MAX_TEXT_CHARS = 2_000_000
-"""Characters of one text: 8 MB of UTF-8 at most, half of what a MongoDB document holds."""
+"""Characters of one text: at most 8 MB of UTF-8, half the limit of a MongoDB document."""
 _MAX_NAME_CHARS = 500
 _A_NAME = f"a text of 1 to {_MAX_NAME_CHARS} characters"
 
 
 class Rows(Protocol):
-    """The facts of one user, held still for the length of one operation."""
+    """The facts of one user, locked for one operation."""
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]: ...
     def get(self, fact_id: str) -> Fact | None: ...
     def all(self) -> list[Fact]: ...
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
-        """Store facts in their order; a single one may replace another, both or neither."""
+        """Store facts in their order. A single fact may replace another one in the same step."""
 
     def erase(self, fact_id: str | None) -> int:
-        """Forget a fact, or with None all of the user's; returns how many there were."""
+        """Delete a fact, or with None all facts of the user, and return the number of deleted facts."""
 
     def copy(self) -> Rows:
-        """The same facts in this process, independent of any store."""
+        """Return the same facts in this process, independent of any store."""
 
 
 class StoredMemory:
-    """A memory on top of `Rows`: with `rows` of its own it lives in this process only, a backend brings others.
+    """A memory on top of `Rows`. With `rows` it exists in this process only; a backend provides stored ones.
 
-    Operations run in threads, so that no disk or server holds up the event loop, and one at a time.
+    Operations run one at a time in a thread, so that no disk or server blocks the event loop.
     """
 
     failures: tuple[type[Exception], ...] = (OSError,)
-    """What the backend raises when it is gone."""
+    """Exceptions that the backend raises when it is unavailable."""
 
     def __init__(self, name: str, where: str, embedder: Embedder, user: str, rows: Rows | None = None) -> None:
         self.name = name
@@ -73,23 +74,23 @@ class StoredMemory:
         self._where = where
         self._own_rows = rows
         self._lock = threading.Lock()
-        self._away: tuple[float, str] | None = None
-        """Until when, by `time.monotonic`, and why it is not asked."""
+        self._unavailable: tuple[float, str] | None = None
+        """Time of the next attempt by `time.monotonic`, and the last problem."""
 
     def _facts(self, *, write: bool) -> AbstractContextManager[Rows]:
-        """The facts as they are now; nobody else writes before the block ends, if `write`."""
-        assert self._own_rows is not None, "a backend has facts elsewhere"
+        """Yield the current facts. With `write`, no other writer changes them before the block ends."""
+        assert self._own_rows is not None, "a backend overrides this method"
         return nullcontext(self._own_rows)
 
     def _release(self) -> None:
-        """Let go of what is open between operations."""
+        """Close files or connections that are open between operations."""
 
     async def search(
         self, text: str, vector: Vector | None, *, top_k: int = 3, min_score: float | None = None
     ) -> tuple[Fact, ...]:
-        asked = self._unit(vector)
-        found = await self._run_locked(lambda rows: rows.nearest(asked, top_k)) if top_k > 0 else []
-        return tuple(fact for fact in found if min_score is None or fact.score is None or fact.score >= min_score)
+        query = self._unit(vector)
+        facts = await self._run_locked(lambda rows: rows.nearest(query, top_k)) if top_k > 0 else []
+        return tuple(fact for fact in facts if min_score is None or fact.score is None or fact.score >= min_score)
 
     async def add(
         self,
@@ -114,7 +115,7 @@ class StoredMemory:
         self, fact_id: str, text: str, vector: Vector | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
         parts = self._checked([text], [vector], [created])
-        # Asked first, because an id that does not exist must not use up a new one.
+        # Look up the old fact first: an unknown id must not use up a new one.
         old = await self.get(fact_id)
         if old is None:
             return None
@@ -139,7 +140,7 @@ class StoredMemory:
         )
 
     async def close(self) -> None:
-        """Let go of files and connections; what was stored stays."""
+        """Close files and connections; stored facts remain."""
 
         def release() -> None:
             with self._lock:
@@ -148,7 +149,7 @@ class StoredMemory:
         await asyncio.to_thread(release)
 
     async def drop(self) -> None:
-        """Forget everything and close: the end of a store that nobody is to open again."""
+        """Delete all facts and close the store for good."""
         try:
             await self.clear()
         finally:
@@ -157,7 +158,7 @@ class StoredMemory:
     def _unit(self, vector: Vector | None) -> Vector:
         row = unit(vector)
         if self.embedder.dimensions not in (0, row.size):
-            raise ValueError(f"a vector of {row.size} numbers is not one of {self.embedder.name}")
+            raise ValueError(f"the vector has {row.size} numbers; embed the text with {self.embedder.name}")
         return row
 
     def _checked(
@@ -174,10 +175,10 @@ class StoredMemory:
         duplicate_threshold: float | None = None,
         about: str = "",
     ) -> list[AddResult]:
-        """Store facts, a single one in place of `replaces`, none if that is gone; or find what a single one repeats.
+        """Store facts, or return the existing fact that a single text duplicates.
 
-        Ids are made on the event loop: in threads it would be chance who gets which. Where one of them is taken, all
-        is tried again with others.
+        With `replaces`, a single fact replaces that one; nothing is stored if that one is missing. Ids are made on the
+        event loop, because the order of threads is random. If an id is taken, all facts get new ids.
         """
         units = [row for _, row, _ in parts]
         taken: Collection[str] = ()
@@ -191,12 +192,12 @@ class StoredMemory:
                 return stored
 
     async def _run_locked(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
-        """What `work` makes of the facts, in a thread; MemoryUnavailable where they cannot be reached."""
+        """Run `work` on the facts in a thread and return its result; raise MemoryUnavailable if the backend fails."""
 
         def guarded() -> T:
-            began = time.monotonic()
-            if self._away is not None and began < self._away[0]:
-                raise MemoryUnavailable(self._away[1])
+            started = time.monotonic()
+            if self._unavailable is not None and started < self._unavailable[0]:
+                raise MemoryUnavailable(self._unavailable[1])
             try:
                 with self._lock, self._facts(write=write) as rows:
                     return work(rows)
@@ -205,8 +206,8 @@ class StoredMemory:
             except self.failures as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 problem = f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
-                if time.monotonic() - began > SLOW_SECONDS:
-                    self._away = time.monotonic() + UNAVAILABLE_TTL_SECONDS, problem
+                if time.monotonic() - started > SLOW_SECONDS:
+                    self._unavailable = time.monotonic() + UNAVAILABLE_TTL_SECONDS, problem
                 raise MemoryUnavailable(problem) from error
 
         return await asyncio.to_thread(guarded)
@@ -215,58 +216,58 @@ class StoredMemory:
 def _put(
     facts: list[Fact], units: list[Vector], replaces: str | None, duplicate_threshold: float | None, rows: Rows
 ) -> tuple[list[AddResult], set[str]]:
-    """What became of the facts; or, where one of their ids is taken, nothing and all ids that are."""
+    """Store `facts` and return their results; if one of their ids is taken, return no results and all taken ids."""
     if replaces is not None and rows.get(replaces) is None:
         return [], set()
     if duplicate_threshold is not None:
-        near = rows.nearest(units[0], 1)
-        if near and near[0].score is not None and near[0].score >= duplicate_threshold:
-            return [AddResult(fact=near[0], is_new=False)], set()
+        nearest = rows.nearest(units[0], 1)
+        if nearest and nearest[0].score is not None and nearest[0].score >= duplicate_threshold:
+            return [AddResult(fact=nearest[0], is_new=False)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
-        held = {fact.id for fact in rows.all()}
-        if not held.isdisjoint(fact.id for fact in facts):
-            return [], held
+        taken = {fact.id for fact in rows.all()}
+        if not taken.isdisjoint(fact.id for fact in facts):
+            return [], taken
     rows.put(facts, units, replaces)
     return [AddResult(fact=fact, is_new=True) for fact in facts], set()
 
 
 def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
-    """`count` ids that are not in `taken`; ValueError if the maker repeats itself."""
+    """Return `count` ids that are not in `taken`; raise ValueError if `new_id` repeats a taken id or makes no name."""
     fresh: dict[str, None] = {}
-    passed_over: set[str] = set()
+    rejected: set[str] = set()
     while len(fresh) < count:
         candidate = new_id()
-        if candidate in passed_over:
-            raise ValueError(f"new_id gave {candidate!r} twice, which is taken")
+        if candidate in rejected:
+            raise ValueError(f"new_id returned the taken id {candidate!r} twice; it must return unused ids")
         if candidate in taken or candidate in fresh:
-            passed_over.add(candidate)
+            rejected.add(candidate)
         elif _is_name(candidate):
             fresh[candidate] = None
         else:
-            raise ValueError(f"new_id gave {candidate!r}: an id is {_A_NAME}")
+            raise ValueError(f"new_id returned {candidate!r}; an id must be {_A_NAME}")
     return list(fresh)
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is a name that every backend can keep apart from all others."""
+    """Return True if every backend can store `name` without confusing it with another one."""
     return isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS and name == _storable(name)
 
 
 def _storable(text: str) -> str:
-    """`text` as it stands, but half surrogate pairs, which nothing can store, are replaced."""
+    """Return `text` with lone surrogates replaced, which no store accepts."""
     return text.encode("utf-8", "replace").decode()
 
 
-def check_embedder(where: str, holds: str, embedder: Embedder) -> None:
-    """ConfigError unless the vectors stored at `where`, by the embedder named `holds`, are those of `embedder`."""
-    if holds != embedder.name:
+def check_embedder(where: str, stored_name: str, embedder: Embedder) -> None:
+    """Raise ConfigError unless `embedder` has `stored_name`, the embedder of the vectors stored at `where`."""
+    if stored_name != embedder.name:
         raise ConfigError(
-            f"{where} holds vectors of {holds}, not of {embedder.name}: use the same embedder or another folder"
+            f"{where} holds vectors of {stored_name}, not of {embedder.name}: use the same embedder or another folder"
         )
 
 
 def _clean(text: str) -> str:
-    """`text` as it is stored; ToolError for one that is empty or beyond all measure."""
+    """Return `text` in the form that is stored; raise ToolError if it is empty or too long."""
     if not isinstance(text, str) or not text.strip():
         raise ToolError("there is nothing to remember: the text is empty")
     if len(text) > _MAX_TEXT_CHARS:
@@ -275,31 +276,31 @@ def _clean(text: str) -> str:
 
 
 def unit(vector: Vector | None) -> Vector:
-    """`vector` at length 1, shape (d,); ValueError if it is none, or not finite."""
+    """Return `vector` at length 1, shape (d,); raise ValueError if it is missing, empty or not finite."""
     row = np.array(vector if vector is not None else [], dtype=np.float64)
     if row.ndim != 1 or not row.size or not np.isfinite(row).all():
-        raise ValueError("a memory is asked with one vector of finite numbers, from its embedder")
+        raise ValueError("a memory needs one vector of finite numbers; make it with the embedder of the memory")
     length = np.linalg.norm(row)
     return (row / length if length else row).astype(np.float32)
 
 
 def from_bytes(stored: bytes) -> Vector:
-    """A vector from its stored form: little-endian float32 whatever the machine."""
+    """Return a vector from its stored form, little-endian float32 on every machine."""
     return np.frombuffer(stored, dtype="<f4").astype(np.float32)
 
 
 def stored_fact(stored: Mapping[str, Any]) -> Fact:
-    """A fact from what a store keeps of it: `id`, `text`, `created` as text of ISO 8601, and `about` if it has one."""
+    """Return a fact from its stored row: `id`, `text`, `created` in ISO 8601, and optionally `about`."""
     created = datetime.fromisoformat(stored["created"])
     return Fact(id=stored["id"], text=stored["text"], created=created, about=stored.get("about", ""))
 
 
-def rank(facts: Sequence[Fact], vectors: Vector, asked: Vector, count: int) -> list[Fact]:
-    """The best `count` of `facts` (oldest first) by their `vectors`, shape (len(facts), d), with their scores.
+def rank(facts: Sequence[Fact], vectors: Vector, query: Vector, count: int) -> list[Fact]:
+    """Return the best `count` of `facts` (oldest first) with their scores; `vectors` has shape (len(facts), d).
 
-    In double precision and row by row: the sums do not depend on where a vector lies, so equal facts score the same in
-    every backend.
+    Scores are summed in double precision and row by row. A sum then does not depend on the position of its vector, so
+    equal facts score the same in every backend.
     """
-    scores = (vectors.astype(np.float64) * asked.astype(np.float64)).sum(axis=1).round(6).clip(-1, 1) + 0.0
+    scores = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1).round(6).clip(-1, 1) + 0.0
     best = np.argsort(-scores, kind="stable")[:count]
     return [replace(facts[row], score=float(scores[row])) for row in best]

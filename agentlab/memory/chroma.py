@@ -2,10 +2,10 @@
 
     memory = connect(Path("state"), embedder, user="ann")
 
-One collection a user, found by cosine similarity in a folder of its own (`chroma`). A client of Chroma does not find
-what another process writes, so all memories of a folder in one process share one client under a file lock, and it is
-opened anew where somebody else has been at the database. The search is approximate (HNSW), set so wide that at the size
-of a memory it finds what is nearest; the scores are computed here.
+Each user has one collection in the folder `chroma`, searched by cosine similarity. A client of Chroma does not see the
+writes of other processes. So all memories of a folder in one process share one client under a file lock, and the folder
+reopens the client after another process has written. The search is approximate (HNSW); its settings are wide enough to
+find the nearest facts at the size of a memory. The scores are computed here.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import parse_json
 from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank, stored_fact
-from agentlab.memory.chroma_check import DATABASE, Files, diagnose, files_of, load_fingerprint, note
+from agentlab.memory.chroma_check import DATABASE, Files, diagnose, files_of, load_fingerprint, save_fingerprint
 from agentlab.memory.exact import VectorTable
 
 KEPT_IN = "chroma"
 _ABOUT = "agentlab.json"
-"""Beside Chroma's own files: whose vectors they hold."""
+"""A file beside Chroma's own; it names the embedder of the vectors."""
 _HNSW = {"space": "cosine", "max_neighbors": 64, "ef_construction": 400, "ef_search": 800, "num_threads": 1}
-"""Chroma's own default is l2 distance.
+"""Settings of the index; Chroma's default is l2 distance.
 
-One thread: with more, Chroma now and then loses a vector while it builds, and no two builds are the same.
+With more than one thread, Chroma sometimes loses a vector while it builds the index, and builds differ.
 """
-_MARGIN = 8
-"""Neighbours looked at beyond those asked for, so that of equally near facts the oldest is found."""
+_EXTRA_NEIGHBOURS = 8
+"""Neighbours requested beyond `count`, so that the oldest of equally near facts is among them."""
 _ALL = ["documents", "metadatas", "embeddings"]
 _BATCH = 5_000
-"""Facts in one call; Chroma takes 5,461."""
+"""Facts in one call; Chroma's limit is 5,461."""
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> ChromaMemory:
-    """Open or create `where`/chroma; ConfigError if it cannot be used or was made with another embedder.
+    """Open or create `where`/chroma; raise ConfigError if it cannot be used or has another embedder.
 
-    Chroma itself is loaded at the first use.
+    The first operation imports Chroma.
     """
     folder = (Path(where) / KEPT_IN).resolve()
     about = folder / _ABOUT
@@ -60,16 +60,15 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Chr
         folder.mkdir(parents=True, exist_ok=True)
         if not about.exists():
             write_atomically(about, json.dumps({"embedder": embedder.name}))
-        holds = parse_json(read_bytes(about, follow_links=False))["embedder"]
+        stored_name = parse_json(read_bytes(about, follow_links=False))["embedder"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder}: cannot be opened as a memory ({error})") from error
-    check_embedder(str(folder), holds, embedder)
+    check_embedder(str(folder), stored_name, embedder)
     return ChromaMemory(folder, embedder, user)
 
 
 class ChromaMemory(StoredMemory):
-    # Chroma's own errors are no common family: ChromaError, but also RuntimeError, and AttributeError for a client
-    # that did not come up.
+    # Chroma's errors have no common base: ChromaError, RuntimeError, and AttributeError if the client did not start.
     failures = (Exception,)
 
     def __init__(self, folder: Path, embedder: Embedder, user: str) -> None:
@@ -92,12 +91,12 @@ class _ChromaRows:
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client
-        # Without Chroma's own embedder, which would be downloaded.
+        # Without embedding_function=None, Chroma downloads an embedder.
         self._collection = client.get_or_create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
-        found = self._collection.query(query_embeddings=[vector], n_results=count + _MARGIN, include=_ALL)
-        facts, vectors = _oldest_first({name: rows[0] for name, rows in found.items() if rows})
+        result = self._collection.query(query_embeddings=[vector], n_results=count + _EXTRA_NEIGHBOURS, include=_ALL)
+        facts, vectors = _oldest_first({name: rows[0] for name, rows in result.items() if rows})
         return rank(facts, vectors, vector, count) if facts else []
 
     def get(self, fact_id: str) -> Fact | None:
@@ -108,11 +107,11 @@ class _ChromaRows:
         return self.copy().all()
 
     def put(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None = None) -> None:
-        # Chroma skips a name that it has, without a word, so the name inside is one that nobody has.
+        # Chroma silently skips a name that exists, so each record gets a random one.
         names = [uuid.uuid4().hex for _ in facts]
         write = self._collection.add
         if replaces is not None:
-            # The record of the one becomes that of the other, so that there is always one of the two.
+            # An update in place never leaves the store without both facts.
             names = self._collection.get(where={"id": {"$eq": replaces}}, include=[])["ids"]
             write = self._collection.update
         about = [
@@ -144,15 +143,15 @@ class _ChromaRows:
         return table
 
 
-def _oldest_first(found: Mapping[str, Any]) -> tuple[list[Fact], Vector]:
-    together = zip(found["metadatas"], found["documents"], found["embeddings"], strict=True)
-    rows = sorted(together, key=lambda row: row[0]["number"])
+def _oldest_first(result: Mapping[str, Any]) -> tuple[list[Fact], Vector]:
+    records = zip(result["metadatas"], result["documents"], result["embeddings"], strict=True)
+    rows = sorted(records, key=lambda row: row[0]["number"])
     facts = [stored_fact({**about, "text": text}) for about, text, _ in rows]
     return facts, np.array([vector for *_, vector in rows], dtype=np.float32)
 
 
 class _Folder:
-    """A folder of Chroma as this process sees it: one client for all memories in it."""
+    """A folder of Chroma with one client for all memories of this process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -164,12 +163,12 @@ class _Folder:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A client of the files as they are now, nobody else's before the block ends; OSError if they are gone."""
+        """Yield a client of the current files and lock out other processes; raise OSError if the files are gone."""
         import chromadb
         from chromadb.config import Settings
 
         with self._lock:
-            (self.folder / _ABOUT).stat()  # the lock would make a folder that is gone anew
+            (self.folder / _ABOUT).stat()  # the lock would recreate a deleted folder
             with self._others:
                 self._check()
                 if self._client is not None and self._state() != self._seen:
@@ -180,31 +179,31 @@ class _Folder:
                     yield self._client
                 finally:
                     if (files := files_of(self.folder)) != load_fingerprint(self.folder):
-                        note(self.folder, files)
+                        save_fingerprint(self.folder, files)
                 self._seen = self._state()
 
     def _check(self) -> None:
-        """Raise OSError where the files are not as they were noted, and cannot be used as they are."""
-        files, before = files_of(self.folder), load_fingerprint(self.folder)
-        if files == before:
+        """Raise OSError if the files differ from their fingerprint and Chroma cannot read them."""
+        files, noted = files_of(self.folder), load_fingerprint(self.folder)
+        if files == noted:
             return
         if self._damaged is None or self._damaged[0] != files:
-            self._damaged = files, diagnose(self.folder, files, before)
+            self._damaged = files, diagnose(self.folder, files, noted)
         if self._damaged[1]:
-            # Not closed: that would write what it holds over what is there, or end this process.
+            # Closing the client would overwrite the files or end this process.
             self._client = None
-            raise OSError(f"{self._damaged[1]}; take the folder from a copy, or delete it to begin anew")
-        note(self.folder, files)
+            raise OSError(f"{self._damaged[1]}; restore the folder from a copy, or delete it to start empty")
+        save_fingerprint(self.folder, files)
 
     def close(self) -> None:
-        """Let go of the client; where another memory goes on, it opens one anew."""
+        """Close the client. Another memory of this folder opens a new one when it needs it."""
         with self._lock:
             client, self._client = self._client, None
             if client is not None:
                 client.close()
 
     def _state(self) -> tuple[int, bytes]:
-        """Which file the database is, and the counter of changes that SQLite keeps in its header."""
+        """Return the inode of the database and the change counter in its SQLite header."""
         with (self.folder / DATABASE).open("rb") as database:
             return os.fstat(database.fileno()).st_ino, database.read(28)[24:]
 

@@ -1,7 +1,8 @@
-"""Whether a folder of Chroma can be used, found out where it does no harm: in a process of its own.
+"""Checks a folder of Chroma for damage in a child process.
 
-A damaged index ends the process that opens it, from within Rust. So what our own writes left is noted beside it, and
-where a folder is not as noted, after a kill, another program or a broken disk, a child reads all of it first.
+A damaged index ends the process that opens it, from within Rust. So every write leaves a fingerprint of the files
+beside them. If the files differ from it (after a kill, another program or a broken disk), a child process reads all of
+them first.
 """
 
 from __future__ import annotations
@@ -34,46 +35,46 @@ for listed in client.list_collections():
 """
 
 Files = dict[str, list[int]]
-"""Size and time of change in nanoseconds, by path from the folder."""
+"""Size in bytes and modification time in nanoseconds, by path relative to the folder."""
 
 
 def files_of(folder: Path) -> Files:
-    """All but our own, and what SQLite keeps of open connections."""
-    found = {}
+    """Return the files of Chroma, without those of agentlab and those of open SQLite connections."""
+    files = {}
     for path in folder.rglob("*"):
         if path.name not in _OURS and not path.name.endswith(("-shm", "-wal", "-journal")):
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 if path.is_file():
-                    found[path.relative_to(folder).as_posix()] = [about.st_size, about.st_mtime_ns]
-    return found
+                    files[path.relative_to(folder).as_posix()] = [about.st_size, about.st_mtime_ns]
+    return files
 
 
-def note(folder: Path, files: Files) -> None:
+def save_fingerprint(folder: Path, files: Files) -> None:
     (folder / _NOTED).write_text(json.dumps(files), encoding="utf-8")
 
 
 def load_fingerprint(folder: Path) -> Files:
-    """What was noted last; {} where that cannot be read."""
+    """Return the files of the last fingerprint; {} if it cannot be read."""
     try:
-        found = parse_json(read_bytes(folder / _NOTED, follow_links=False))
+        files = parse_json(read_bytes(folder / _NOTED, follow_links=False))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return files if isinstance(files, dict) else {}
 
 
-def diagnose(folder: Path, files: Files, before: Files) -> str:
-    """What is wrong with a folder that is not as it was noted; "" if nothing is."""
+def diagnose(folder: Path, files: Files, noted: Files) -> str:
+    """Return the problem of a folder that differs from its fingerprint `noted`; "" if there is none."""
     if not files:
-        return "its files are gone" if before else ""
-    size, was = (held.get(DATABASE, [0])[0] for held in (files, before))
-    if size < was:
+        return "its files are gone" if noted else ""
+    size, noted_size = (listing.get(DATABASE, [0])[0] for listing in (files, noted))
+    if size < noted_size:
         return f"{DATABASE} was cut off"
     for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # what SQLite keeps of open connections comes and goes
+        with contextlib.suppress(FileNotFoundError):  # files of open SQLite connections come and go
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                return f"{path.relative_to(folder).as_posix()!r} is no ordinary file"  # of a pipe nobody reads the end
+                return f"{path.relative_to(folder).as_posix()!r} is no ordinary file"  # reading a pipe would hang
     command = [sys.executable, "-P", "-c", _READ_ALL, str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 - our own
@@ -81,5 +82,5 @@ def diagnose(folder: Path, files: Files, before: Files) -> str:
         return f"it cannot be read within {_SECONDS:g} seconds"
     if done.returncode == 0:
         return ""
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"it is damaged ({said[-1][:200] if said else f'its reader ended with {done.returncode}'})"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"it is damaged ({lines[-1][:200] if lines else f'its reader ended with {done.returncode}'})"

@@ -1,4 +1,4 @@
-"""Facts with their vectors in this process, searched exactly: what SQLite, the text file and MongoDB look things up in.
+"""Exact search over facts and vectors in this process, for the backends SQLite, text file and MongoDB.
 
 table.put([fact], [vector])
 table.nearest(vector, 3)            # about a millisecond at 10,000 facts of 384 dimensions
@@ -16,30 +16,30 @@ from agentlab.core.messages import Fact
 from agentlab.memory.base import Vector, rank
 
 _SLACK = 1e-5
-"""More than the single-precision search can be off by; what comes this near to the last place is ranked exactly."""
+"""Upper bound of the error in single precision. Facts this close to the last rank are ranked again exactly."""
 
 
 class Store(Protocol):
-    """Where the facts of a table are kept; it is written to before the table changes."""
+    """The storage behind a table; the table writes to it before it changes itself."""
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
-        """Store facts, a single one in place of another."""
+        """Store facts; a single fact may replace the one with the id `replaces`."""
 
     def erase_rows(self, fact_id: str | None) -> None:
-        """Delete a fact; None: all of the user's."""
+        """Delete a fact; with None, all facts of the user."""
 
 
 class VectorTable:
-    """The facts of one user, oldest first: `Rows`, with or without a store behind them."""
+    """`Rows` of one user, oldest first, with or without a store."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
         self._facts: list[Fact] = []
-        # Replaced and never written to, so that a copy can share it.
+        # The array is replaced, never changed, so that a copy can share it.
         self._vectors: Vector = np.zeros((0, 0), dtype=np.float32)
 
     def load(self, facts: Sequence[Fact], vectors: Sequence[Vector] | Vector) -> None:
-        """Become what the store holds."""
+        """Replace the content by the facts of the store."""
         self._facts = list(facts)
         self._vectors = np.asarray(vectors, dtype=np.float32)
 
@@ -47,10 +47,10 @@ class VectorTable:
         if not self._facts:
             return []
         self._check(vector)
-        # Not a matrix product: its threads take twenty times as long as soon as a model runs on the same cores.
-        rough = np.vecdot(self._vectors, vector)
-        others = max(0, len(rough) - count)
-        rows = np.flatnonzero(rough >= np.partition(rough, others)[others] - _SLACK)
+        # A matrix product uses threads and takes twenty times as long while a model runs on the same cores.
+        scores = np.vecdot(self._vectors, vector)
+        n_worse = max(0, len(scores) - count)
+        rows = np.flatnonzero(scores >= np.partition(scores, n_worse)[n_worse] - _SLACK)
         return rank([self._facts[row] for row in rows], self._vectors[rows], vector, count)
 
     def get(self, fact_id: str) -> Fact | None:
@@ -65,31 +65,31 @@ class VectorTable:
         if self._store is not None:
             self._store.write_rows(facts, vectors, replaces)
         if replaces is not None:
-            self._keep([row for row, fact in enumerate(self._facts) if fact.id != replaces])
+            self._retain([row for row, fact in enumerate(self._facts) if fact.id != replaces])
         new = np.array(vectors, dtype=np.float32)
         self._vectors = np.concatenate([self._vectors, new]) if self._facts else new
         self._facts += facts
 
     def erase(self, fact_id: str | None) -> int:
-        kept = [row for row, fact in enumerate(self._facts) if fact_id is not None and fact.id != fact_id]
-        gone = len(self._facts) - len(kept)
-        if gone and self._store is not None:
+        retained = [row for row, fact in enumerate(self._facts) if fact_id is not None and fact.id != fact_id]
+        n_erased = len(self._facts) - len(retained)
+        if n_erased and self._store is not None:
             self._store.erase_rows(fact_id)
-        self._keep(kept)
-        return gone
+        self._retain(retained)
+        return n_erased
 
-    def _keep(self, rows: Sequence[int]) -> None:
+    def _retain(self, rows: Sequence[int]) -> None:
         self._facts, self._vectors = [self._facts[row] for row in rows], self._vectors[rows]
 
     def _check(self, vector: Vector) -> None:
-        held = self._vectors.shape[-1]
-        if self._facts and vector.size != held:
+        dimensions = self._vectors.shape[-1]
+        if self._facts and vector.size != dimensions:
             raise ConfigError(
-                f"the memory holds vectors of {held} numbers and was given one of {vector.size}:"
+                f"the memory holds vectors of {dimensions} numbers and was given one of {vector.size}:"
                 " they come from different embedders"
             )
 
     def copy(self) -> VectorTable:
-        twin = VectorTable()
-        twin.load(self._facts, self._vectors)
-        return twin
+        table = VectorTable()
+        table.load(self._facts, self._vectors)
+        return table

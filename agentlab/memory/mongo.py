@@ -1,10 +1,10 @@
-"""Memory in MongoDB, at `MONGODB_URI`.
+"""Memory in MongoDB, on the server at `MONGODB_URI`.
 
     memory = connect("agentlab", embedder, user="ann")          # "agentlab" is the name of the store in the database
 
-Needs the extra `mongo`. A fact is a document. The search is exact and runs over a copy of the user's facts in this
-process, which is read anew whenever somebody else has written. Writers on one machine take turns by a file lock; of two
-machines that are told the same thing at one moment, both store it.
+It needs the extra `mongo`. A fact is a document. The search is exact and runs over a copy of the user's facts in this
+process. The backend reads the copy again after another process has written. A file lock orders the writers of one
+machine. Two machines that add the same text at the same moment both store it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 _DATABASE = "agentlab"
 _TIMEOUT = 10.0
-"""Seconds for one operation, finding the server included."""
+"""Seconds for one operation, the search for the server included."""
 _HEADER = 2
-"""Bytes of BSON's float32 vector before its numbers."""
+"""Bytes before the numbers in BSON's float32 vector."""
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: str | None = None) -> MongoMemory:
-    """The store named `where` on the server at `uri` or MONGODB_URI, in the URI's database or `agentlab`.
+    """Return the store `where` on the server at `uri` or MONGODB_URI, in the URI's database or `agentlab`.
 
-    The server is not asked before the first use. ConfigError without a usable URI, MissingExtra without pymongo.
+    The first operation connects. Raises ConfigError without a usable URI and MissingExtra without pymongo.
     """
     with needs("the memory backend mongo", "mongo"):
         import pymongo
@@ -58,7 +58,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: s
         )
         return MongoMemory(client, str(where), embedder, user)
     except (pymongo.errors.PyMongoError, ValueError) as error:
-        # The address may hold a password, and so may what the driver says about it.
+        # The address and the driver's message may contain a password.
         raise ConfigError(f"MONGODB_URI is not an address MongoDB can use ({type(error).__name__})") from None
 
 
@@ -71,14 +71,14 @@ class MongoMemory(StoredMemory):
         self.failures = (PyMongoError, OSError)
         self._owner = json.dumps([store, self.user])
         self._client = client
-        # A fact is on disk before anybody is told that it is stored.
+        # A write returns once the fact is on disk.
         database = client.get_default_database(_DATABASE, write_concern=WriteConcern("majority", j=True))
         self._documents: Documents = database["agentlab_memory"]
         name = hashlib.sha256(f"{getpass.getuser()} {self._owner}".encode()).hexdigest()[:40]
         self._writers = FileLock(Path(tempfile.gettempdir(), f"agentlab-memory-{name}.lock"), timeout=LOCK_SECONDS)
         self._table = VectorTable(self)
-        # Of the facts in the table; none is used twice, so other numbers on the server mean other facts.
         self._numbers: list[int] | None = None
+        """Numbers of the facts in the table. Numbers are never reused, so other numbers mean other facts."""
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
@@ -94,20 +94,18 @@ class MongoMemory(StoredMemory):
         self._client.close()
 
     def _refresh(self) -> None:
-        """Read the facts anew if they are not those of the table."""
+        """Read the facts again if another process has changed them."""
         if self._numbers is None:
             self._documents.create_index([("owner", 1), ("id", 1)], unique=True)
             self._documents.create_index([("owner", 1), ("number", 1)])
-        mine = {"owner": self._owner}
-        numbers = [found["number"] for found in self._documents.find(mine, {"_id": 0, "number": 1}).sort("number", 1)]
+        own = {"owner": self._owner}
+        numbers = [row["number"] for row in self._documents.find(own, {"_id": 0, "number": 1}).sort("number", 1)]
         if numbers != self._numbers:
-            held = list(self._documents.find(mine).sort("number", 1))
-            for found in held:
-                check_embedder(self._where, found.get("embedder", self.embedder.name), self.embedder)
-            self._table.load(
-                [stored_fact(found) for found in held], [from_bytes(found["vector"][_HEADER:]) for found in held]
-            )
-            self._numbers = [found["number"] for found in held]
+            rows = list(self._documents.find(own).sort("number", 1))
+            for row in rows:
+                check_embedder(self._where, row.get("embedder", self.embedder.name), self.embedder)
+            self._table.load([stored_fact(row) for row in rows], [from_bytes(row["vector"][_HEADER:]) for row in rows])
+            self._numbers = [row["number"] for row in rows]
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         pairs = zip(facts, vectors, strict=True)
@@ -116,12 +114,12 @@ class MongoMemory(StoredMemory):
             self._documents.insert_many(fresh)
             self._numbers = [*(self._numbers or ()), *(document["number"] for document in fresh)]
         else:
-            # One document that changes: there is always one of the two facts.
+            # An update in place never leaves the store without both facts.
             self._documents.update_one({"owner": self._owner, "id": {"$eq": replaces}}, {"$set": fresh[0]})
 
     def erase_rows(self, fact_id: str | None) -> None:
-        which = {} if fact_id is None else {"id": {"$eq": fact_id}}
-        self._documents.delete_many({"owner": self._owner, **which})
+        by_id = {} if fact_id is None else {"id": {"$eq": fact_id}}
+        self._documents.delete_many({"owner": self._owner, **by_id})
 
     def _document(self, fact: Fact, vector: Vector, number: int) -> dict[str, Any]:
         from bson.binary import Binary, BinaryVectorDtype
@@ -131,7 +129,7 @@ class MongoMemory(StoredMemory):
             "id": fact.id,
             "number": number,
             "text": fact.text,
-            # As text: a date of BSON keeps milliseconds and no time zone.
+            # Text, because a BSON date has no time zone and only milliseconds.
             "created": fact.created.isoformat(),
             "about": fact.about,
             "vector": Binary.from_vector(vector.tolist(), BinaryVectorDtype.FLOAT32),

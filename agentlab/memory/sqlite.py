@@ -1,9 +1,9 @@
-"""Memory in one SQLite file, `memory.sqlite`: the default; for any number of users, threads and processes.
+"""Memory in one SQLite file, `memory.sqlite`, for any number of users, threads and processes; the default backend.
 
     memory = connect(Path("state"), embedder, user="ann")
 
-The search is exact and runs over a copy of the user's vectors in this process, which is read anew whenever somebody
-else has written to the file. A write is one transaction, on disk before it returns.
+The search is exact and runs over a copy of the user's vectors in this process. The backend reads the copy again after
+another connection has written to the file. A write is one transaction, on disk before it returns.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CREATE TABLE IF NOT EXISTS about (one INTEGER PRIMARY KEY CHECK (one = 1), embed
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> SqliteMemory:
-    """Open or create `where`/memory.sqlite; ConfigError if it is no such file or was made with another embedder."""
+    """Open or create `where`/memory.sqlite; raise ConfigError if it cannot be used or has another embedder."""
     path = Path(where) / KEPT_IN
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        open_regular_file(path).close()  # a pipe would hold up SQLite for ever
+        open_regular_file(path).close()  # SQLite would wait for a pipe forever
         memory = SqliteMemory(path, embedder, user)
         memory.prepare()
     except (OSError, sqlite3.Error) as error:
@@ -61,26 +61,26 @@ class SqliteMemory(StoredMemory):
         self._inode = 0
         self._table = VectorTable(self)
         self._version: int | None = None
-        """Of the database when the table was read; None where it has to be read anew."""
+        """SQLite's `data_version` when the table was read; None if the table is outdated."""
 
     def prepare(self) -> None:
-        """Create the tables where there are none, and see that the vectors are of this embedder."""
+        """Create missing tables and check the embedder of the stored vectors."""
         database = self._open()
         database.executescript(_SCHEMA)
         if "about" not in {column["name"] for column in database.execute("PRAGMA table_info(facts)")}:
             database.execute("ALTER TABLE facts ADD COLUMN about TEXT NOT NULL DEFAULT ''")
         database.execute("INSERT OR IGNORE INTO about VALUES (1, ?)", (self.embedder.name,))
-        (sound,) = database.execute("PRAGMA quick_check(1)").fetchone()
-        if sound != "ok":
-            raise sqlite3.DatabaseError(f"it is damaged: {sound}; take it from a copy, or delete it to begin anew")
-        (holds,) = database.execute("SELECT embedder FROM about").fetchone()
-        check_embedder(self._where, holds, self.embedder)
+        (status,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if status != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged: {status}; restore it from a copy, or delete it to start empty")
+        (stored_name,) = database.execute("SELECT embedder FROM about").fetchone()
+        check_embedder(self._where, stored_name, self.embedder)
 
     def _open(self) -> sqlite3.Connection:
-        """The connection to the file that is there now; FileNotFoundError if it is gone."""
+        """Return a connection to the current file; raise FileNotFoundError if it is gone."""
         inode = self._path.stat().st_ino
         journal = self._path.with_name(f"{KEPT_IN}-journal")
-        if journal.exists() and not journal.is_file():  # SQLite would wait at a pipe for ever
+        if journal.exists() and not journal.is_file():  # SQLite would wait for a pipe forever
             raise OSError(f"{journal.name} beside it is no ordinary file; delete it")
         if self._database is not None and inode == self._inode:
             return self._database
@@ -88,7 +88,7 @@ class SqliteMemory(StoredMemory):
         database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         database.row_factory = sqlite3.Row
         self._database, self._inode = database, inode
-        # No write-ahead log: its index is mapped into memory, and if that file is cut off, the process is ended.
+        # No write-ahead log: SQLite maps its index into memory, and a truncated index file ends the process.
         database.execute("PRAGMA journal_mode=TRUNCATE")
         database.execute("PRAGMA mmap_size=0")
         return database
@@ -103,7 +103,7 @@ class SqliteMemory(StoredMemory):
         database = self._open()
         database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
-            # Read before the rows: if somebody commits in between, the next operation looks again.
+            # Read the version before the rows: after a commit in between, the next operation reads again.
             (version,) = database.execute("PRAGMA data_version").fetchone()
             if version != self._version:
                 self._read(database)
@@ -111,18 +111,18 @@ class SqliteMemory(StoredMemory):
             yield self._table
             database.execute("COMMIT")
         except BaseException:
-            # What the file does not hold must not stay in the copy.
+            # The copy may hold facts that the file does not.
             self._version = None
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
 
     def _read(self, database: sqlite3.Connection) -> None:
-        held = database.execute(
+        rows = database.execute(
             "SELECT id, text, created, vector, about FROM facts WHERE user = ? ORDER BY number", (self.user,)
         ).fetchall()
         try:
-            self._table.load([stored_fact(dict(row)) for row in held], [from_bytes(row["vector"]) for row in held])
+            self._table.load([stored_fact(dict(row)) for row in rows], [from_bytes(row["vector"]) for row in rows])
         except (ValueError, TypeError, OverflowError) as problem:
             raise sqlite3.DatabaseError(f"a fact is damaged ({problem})") from None
 

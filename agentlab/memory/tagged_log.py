@@ -1,13 +1,13 @@
-"""A text file of tagged entries, readable and editable by hand: the layered agent's memory and the backend `textfile`.
+"""A text file of tagged entries that people can edit, used by the layered agent and the backend `textfile`.
 
     <MEMORY module="ego" kind="user" time="2026-01-05T11:00:00">
     I play the oboe now.
     </MEMORY>
 
-What stands between entries, a user's notes, is passed over and kept. An entry cannot pretend to be another: what would
-be misread, `<` before MEMORY and what does not print, is written as a reference (`&lt;`, `&#x7;`), and an `&` that
-would then begin one as `&amp;`. Writers wait for each other. Half an entry, which a killed writer leaves, ends where
-the next one opens: it stays in the file and is not read.
+The log ignores text between entries, such as a user's notes, and leaves it in the file. No text can look like another
+entry: `<` before MEMORY and unprintable characters are written as references (`&lt;`, `&#x7;`), and an `&` before such
+a reference as `&amp;`. Writers wait for each other. A killed writer may leave half an entry. It ends where the next
+entry opens; it stays in the file and is not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentlab.core.errors import MemoryUnavailable, ToolError
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, append_atomically, read_bytes, write_atomically
 
 _ATTRIBUTES = r"(?: [a-z_]+=\"[^\"\n]*\")*"
-# None reaches past the next opening tag: what does was never finished.
+# No entry reaches past the next opening tag: such an entry was never finished.
 _ENTRY = re.compile(
     rf"<MEMORY({_ATTRIBUTES})>\n((?:[^<\n]++|\n(?!</MEMORY>)|<(?!MEMORY{_ATTRIBUTES}>\n))*+)\n</MEMORY>\n?"
 )
@@ -36,73 +36,73 @@ _TAG = re.compile(r"<(?=/?\s*MEMORY)", re.IGNORECASE)
 _WRITTEN_TAG = re.compile(r"&lt;(?=/?\s*MEMORY)", re.IGNORECASE)
 _CODE = re.compile(r"&#x([0-9a-f]{1,4});")
 _REFERENCE = r"(?=(?:amp;)*(?:lt|#x[0-9a-f]{1,4});)"
-# Controls but the tab, line ends that a text editor may change, and marks that turn the writing direction round.
+# Control characters except tab and newline, line ends that an editor may change, and marks of the writing direction.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 MAX_ENTRY_CHARS = 1_000_000
 """Characters of one entry."""
 _WAIT = 10.0
-"""Seconds to wait for another writer; meanwhile the event loop of a flow stands still."""
+"""Seconds to wait for another writer. The event loop of a flow is blocked for that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     module: str
-    """Which part of the agent wrote it."""
+    """The part of the agent that wrote the entry."""
     time: datetime
-    """`datetime.min` where the file has none that can be read."""
+    """`datetime.min` if the file has no readable time."""
     text: str
     facts: dict[str, str] = field(default_factory=dict)
     """Further attributes, such as `kind`, `summary` or `tags`; names are lower-case letters and underscores."""
 
 
 class TaggedLog:
-    """The entries of one file, oldest first. Raises MemoryUnavailable where the file cannot be used."""
+    """The entries of one file, oldest first. Methods raise MemoryUnavailable if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = FileLock(path.with_suffix(".lock"), timeout=_WAIT)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry, whole or not at all; ToolError for one beyond all measure."""
+        """Append an entry, complete or not at all; raise ToolError if it is too long."""
         if len(entry.text) > MAX_ENTRY_CHARS:
             raise ToolError(f"a memory of {len(entry.text)} characters is too long; {MAX_ENTRY_CHARS} are the most")
         with self.locked():
             append(self.path, render_entries([entry]))
 
     def entries(self) -> list[Entry]:
-        """What is there; text between entries, a user's notes or half an entry of a killed writer, is passed over."""
+        """Return all complete entries."""
         with self.locked():
-            return [_entry(found) for found in _ENTRY.finditer(self.text())]
+            return [_parse_entry(match) for match in _ENTRY.finditer(self.text())]
 
     def remove(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Move these entries to the file of what was pruned, one for each that is given; returns those still there."""
+        """Move `entries` to the file of pruned entries; return those that existed, one for each given."""
         with self.locked():
-            gone, moved, left = _taken_out(self.text(), entries)
-            if gone:
-                # First to where it can be found again, then out of here: killed in between, it is in both.
-                append(self.pruned, moved.encode())
-                write_atomically(self.path, left)
-            return gone
+            removed, pruned, rest = _split_off(self.text(), entries)
+            if removed:
+                # Append first: a kill in between then leaves the entry in both files, not in none.
+                append(self.pruned, pruned.encode())
+                write_atomically(self.path, rest)
+            return removed
 
     def replace(self, old: Iterable[Entry], new: Iterable[Entry]) -> None:
-        """Delete entries and append others, both or neither."""
+        """Delete the entries `old` and append `new` in one atomic write."""
         with self.locked():
-            _, _, left = _taken_out(self.text(), old)
-            write_atomically(self.path, left.encode() + render_entries(new))
+            _, _, rest = _split_off(self.text(), old)
+            write_atomically(self.path, rest.encode() + render_entries(new))
 
     @property
     def pruned(self) -> Path:
         return self.path.with_name(f"{self.path.stem}.pruned.txt")
 
     def text(self) -> str:
-        """The file as it stands, with line ends as on Unix; "" where there is none."""
+        """Return the content of the file with Unix line ends; "" if there is no file."""
         if not self.path.exists():
             return ""
         return read_bytes(self.path, MAX_GENERATED_FILE_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other writers out, and says in one line where the folder cannot be used."""
+        """Keep other writers out for this block; raise MemoryUnavailable if the folder cannot be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
@@ -116,18 +116,18 @@ class TaggedLog:
 
 
 def append(path: Path, content: bytes) -> None:
-    """Whole or not at all, on disk, and on a line of its own where a killed writer left half of one."""
+    """Append `content` to a file on disk, complete or not at all, on a new line even after a killed writer."""
     with path.open("ab+") as file:
         file.seek(max(file.tell() - 1, 0))
-        is_begun = file.read(1) not in (b"", b"\n")
-        append_atomically(path.resolve(), b"\n" + content if is_begun else content)
+        ends_mid_line = file.read(1) not in (b"", b"\n")
+        append_atomically(path.resolve(), b"\n" + content if ends_mid_line else content)
         os.fsync(file.fileno())
 
 
 def render_entries(entries: Iterable[Entry]) -> bytes:
-    """Entries as they stand in a file."""
+    """Return entries in the format of the file."""
     texts = (f"<MEMORY{_attributes(entry)}>\n{_body(entry.text)}\n</MEMORY>\n" for entry in entries)
-    # Half a surrogate pair, which a model may write, has no place in a file.
+    # A model may write a lone surrogate, which UTF-8 cannot encode.
     return "".join(texts).encode("utf-8", "replace")
 
 
@@ -142,41 +142,41 @@ def _body(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda found: f"&#x{ord(found[0]):x};", text)
+    return _UNPRINTABLE.sub(lambda match: f"&#x{ord(match[0]):x};", text)
 
 
-def _decoded(text: str) -> str:
+def _unescape(text: str) -> str:
     def character(code: re.Match[str]) -> str:
-        meant = chr(int(code[1], 16))
-        # Other codes are not ours: they stand in what somebody wrote.
-        return meant if meant == "\n" or _UNPRINTABLE.match(meant) else code[0]
+        decoded = chr(int(code[1], 16))
+        # `_escape` never writes other codes, so they are part of the text.
+        return decoded if decoded == "\n" or _UNPRINTABLE.match(decoded) else code[0]
 
     return _CODE.sub(character, text)
 
 
-def _entry(found: re.Match[str]) -> Entry:
-    facts = {name: html.unescape(_decoded(value)) for name, value in _ATTRIBUTE.findall(found[1])}
+def _parse_entry(match: re.Match[str]) -> Entry:
+    facts = {name: html.unescape(_unescape(value)) for name, value in _ATTRIBUTE.findall(match[1])}
     module, moment = facts.pop("module", ""), facts.pop("time", "")
     try:
         time = datetime.fromisoformat(moment)
     except ValueError:
         time = datetime.min
-    text = re.sub(f"&amp;{_REFERENCE}", "&", _WRITTEN_TAG.sub("<", _decoded(found[2])))
+    text = re.sub(f"&amp;{_REFERENCE}", "&", _WRITTEN_TAG.sub("<", _unescape(match[2])))
     return Entry(module=module, time=time, text=text, facts=facts)
 
 
-def _taken_out(text: str, entries: Iterable[Entry]) -> tuple[list[Entry], str, str]:
-    """The entries that are there, one for each that is given; their part of `text`; and what is left of it."""
-    wanted, gone, moved = list(entries), [], []
+def _split_off(text: str, entries: Iterable[Entry]) -> tuple[list[Entry], str, str]:
+    """Return those of `entries` that `text` contains, their text, and the rest of `text`."""
+    wanted, removed, pieces = list(entries), [], []
 
-    def take(found: re.Match[str]) -> str:
-        entry = _entry(found)
+    def remove(match: re.Match[str]) -> str:
+        entry = _parse_entry(match)
         if entry not in wanted:
-            return found[0]
+            return match[0]
         wanted.remove(entry)
-        gone.append(entry)
-        moved.append(found[0].rstrip("\n") + "\n")
+        removed.append(entry)
+        pieces.append(match[0].rstrip("\n") + "\n")
         return ""
 
-    left = _ENTRY.sub(take, text)
-    return gone, "".join(moved), left
+    rest = _ENTRY.sub(remove, text)
+    return removed, "".join(pieces), rest

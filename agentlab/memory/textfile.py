@@ -4,8 +4,8 @@
     Ann plays the oboe.
     </MEMORY>
 
-A new fact is one append; anything else writes a new file beside the old one and takes its place. The vectors are in
-`memory.vectors` by the content of the text: if that file is lost, or a person edits a fact, they are computed anew.
+A new fact is appended; any other change writes a new file and renames it over the old one. The vectors are in
+`memory.vectors`, keyed by the text. If that file is lost or a person edits a fact, the backend computes them again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODULE = "memory"
 
 
 def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> TextfileMemory:
-    """Open or create `where`/memory.txt; ConfigError if it cannot be read or was made with another embedder."""
+    """Open or create `where`/memory.txt; raise ConfigError if it cannot be read or has another embedder."""
     path = Path(where) / KEPT_IN
     memory = TextfileMemory(path, embedder, user)
     try:
@@ -46,7 +46,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Tex
 
 
 class _Damaged(Exception):
-    """The file is not what a memory writes."""
+    """An error in the content of the file."""
 
 
 class TextfileMemory(StoredMemory):
@@ -61,7 +61,7 @@ class TextfileMemory(StoredMemory):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def prepare(self) -> None:
-        """Begin a new file, or see that an old one can be read."""
+        """Create a new file, or check that the existing one can be read."""
         path = self._log.path
         with self._log.locked():
             if not path.exists() or not path.stat().st_size:
@@ -78,7 +78,7 @@ class TextfileMemory(StoredMemory):
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        self._log.path.stat()  # the lock would make a folder that is gone anew
+        self._log.path.stat()  # the lock would recreate a deleted folder
         with self._log.locked():
             self._entries = self._read()
             facts = [
@@ -90,29 +90,29 @@ class TextfileMemory(StoredMemory):
             yield self._table
 
     def _read(self) -> dict[str, Entry]:
-        """The user's entries by the id of their fact; raises _Damaged where an entry is no fact."""
-        found: dict[str, Entry] = {}
+        """Return the user's entries by the id of their fact; raise _Damaged if an entry is no fact."""
+        entries: dict[str, Entry] = {}
         for entry in self._log.entries():
             if entry.module == _MODULE and entry.facts.get("user") == self.user:
                 name = entry.facts.get("id")
-                if not name or name in found or entry.time == datetime.min:
-                    raise _Damaged(f"the fact {entry.text[:50]!r} has no id of its own, or no time that can be read")
-                found[name] = entry
-        return found
+                if not name or name in entries or entry.time == datetime.min:
+                    raise _Damaged(f"the fact {entry.text[:50]!r} has no unique id or no readable time")
+                entries[name] = entry
+        return entries
 
     def _vectors_of(self, facts: Sequence[Fact]) -> list[Vector]:
         stored = _read_vectors(self._vector_file)
-        if lost := list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored)):
-            # Computed anew on the event loop, which is waiting for this thread.
-            assert self._loop is not None, "a thread is only here within `_run_locked`"
-            asked = asyncio.run_coroutine_threadsafe(self.embedder.embed(lost), self._loop)
-            stored |= dict(zip(map(_key, lost), map(unit, asked.result()), strict=True))
+        if missing := list(dict.fromkeys(fact.text for fact in facts if _key(fact.text) not in stored)):
+            # The event loop awaits this thread, so it can embed meanwhile.
+            assert self._loop is not None, "`_run_locked` sets the loop"
+            vectors = asyncio.run_coroutine_threadsafe(self.embedder.embed(missing), self._loop)
+            stored |= dict(zip(map(_key, missing), map(unit, vectors.result()), strict=True))
         return [stored[_key(fact.text)] for fact in facts]
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
-        # First the vectors: whoever reads a fact finds its own.
+        # Write the vectors first: a reader of a fact then finds its vector.
         append(self._vector_file, _vector_lines(dict(zip([_key(fact.text) for fact in facts], vectors, strict=True))))
-        new = [Entry(module=_MODULE, time=fact.created, text=fact.text, facts=self._written(fact)) for fact in facts]
+        new = [Entry(module=_MODULE, time=fact.created, text=fact.text, facts=self._attributes(fact)) for fact in facts]
         if replaces is None:
             append(self._log.path, render_entries(new))
         else:
@@ -120,11 +120,11 @@ class TextfileMemory(StoredMemory):
 
     def erase_rows(self, fact_id: str | None) -> None:
         self._log.replace(self._entries.values() if fact_id is None else [self._entries[fact_id]], [])
-        kept = {_key(entry.text) for entry in self._log.entries()}
-        vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in kept}
+        keys = {_key(entry.text) for entry in self._log.entries()}
+        vectors = {key: vector for key, vector in _read_vectors(self._vector_file).items() if key in keys}
         write_atomically(self._vector_file, _vector_lines(vectors))
 
-    def _written(self, fact: Fact) -> dict[str, str]:
+    def _attributes(self, fact: Fact) -> dict[str, str]:
         return {"user": self.user, "id": fact.id} | ({"about": fact.about} if fact.about else {})
 
 
@@ -133,7 +133,7 @@ def _key(text: str) -> str:
 
 
 def _read_vectors(path: Path) -> dict[str, Vector]:
-    """Vectors by the key of their text. What cannot be read, such as half a line, is passed over: it is made anew."""
+    """Return the vectors by the key of their text; skip unreadable lines, because their vectors can be computed."""
     vectors: dict[str, Vector] = {}
     for line in read_bytes(path, MAX_GENERATED_FILE_BYTES).split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""A memory that cannot be reached: every question to it says so, as if it had gone away a moment later."""
+"""A stand-in for a memory that cannot be opened: every operation raises MemoryUnavailable."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from agentlab.memory.base import SLOW_SECONDS, UNAVAILABLE_TTL_SECONDS
 
 
 class UnavailableMemory:
-    """Stands in for the backend `name` until it can be opened."""
+    """Stand-in for the backend `name` until it can be opened."""
 
     user = "nobody"
     embedder = None
 
-    def __init__(self, name: str, reason: str, again_at: float = 0.0) -> None:
+    def __init__(self, name: str, reason: str, retry_at: float = 0.0) -> None:
         self.name = name
         self.reason = reason
-        self._again_at = again_at
+        self._retry_at = retry_at
 
     @property
     def should_retry(self) -> bool:
-        """False for a while after it took long to be found away."""
-        return time.monotonic() >= self._again_at
+        """False for UNAVAILABLE_TTL_SECONDS after a slow failure."""
+        return time.monotonic() >= self._retry_at
 
     async def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise MemoryUnavailable(self.reason)
@@ -43,19 +43,19 @@ class UnavailableMemory:
 
 
 async def open_or_unavailable(name: str, connect: Callable[[], Memory]) -> Memory:
-    """What `connect` opens, in a thread; where it cannot be reached, a memory that says so to whoever asks it."""
-    began = time.monotonic()
+    """Call `connect` in a thread and return its memory; return an UnavailableMemory if it cannot be reached."""
+    started = time.monotonic()
     try:
-        opened = await asyncio.to_thread(connect)
+        memory = await asyncio.to_thread(connect)
         try:
-            # Asked once before anybody is timed: a backend loads its library at its first use.
-            await opened.facts()
+            # A backend loads its library at its first use; do this before the first timed call.
+            await memory.facts()
         except BaseException:
-            await opened.close()
+            await memory.close()
             raise
-        return opened
+        return memory
     except MemoryUnavailable as problem:
         now = time.monotonic()
         return UnavailableMemory(
-            name, str(problem), now + UNAVAILABLE_TTL_SECONDS if now - began > SLOW_SECONDS else 0.0
+            name, str(problem), now + UNAVAILABLE_TTL_SECONDS if now - started > SLOW_SECONDS else 0.0
         )

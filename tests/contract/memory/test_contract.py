@@ -183,7 +183,7 @@ async def test_what_cannot_be_stored_is_refused_and_changes_nothing(backend):
             await memory.search("x", wrong)
     with pytest.raises(ValueError, match="twice"):
         await add(memory, "another matter", lambda: "memory_1")
-    with pytest.raises(ValueError, match="an id is a text"):
+    with pytest.raises(ValueError, match="an id must be a text"):
         await add(memory, "another matter", lambda: "")
     for user in ("", "\ud800", "x" * 501):
         with pytest.raises(ConfigError, match="the user of a memory"):

@@ -61,7 +61,9 @@ async def test_a_damaged_fact_of_the_text_file_is_named_and_nothing_is_overwritt
     path.write_text(damaged)
     for result in await every_call(memory):
         assert type(result) is MemoryUnavailable
-    with pytest.raises(ConfigError, match=r"the fact '(one thing|another matter)' has no id of its own, or no time"):
+    with pytest.raises(
+        ConfigError, match=r"the fact '(one thing|another matter)' has no unique id or no readable time"
+    ):
         backend.open()
     assert path.read_text() == damaged
 
