@@ -1,4 +1,4 @@
-"""The built-in tools, one file a subject, each a function with the decorator `@tool`; flows name them by that function.
+"""Built-in tools, one file per subject. A tool is a function with the decorator `@tool`; its name is the tool's name.
 
     @tool(
         description="Tell the weather.",
@@ -8,7 +8,7 @@
     async def get_weather(arguments, context) -> str:
         return f"It rains in {arguments['city']}."
 
-A tool is handed a `ToolContext`, the part of a session it may use. What a prompt is told of tools is in `manual`.
+A tool receives a `ToolContext`, the part of a session that it may use. `manual` renders tools for a prompt.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Work = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """A function that a model can call; it raises ToolError with a sentence the model can act on."""
+    """A function that a model can call. It raises ToolError with a sentence that helps the model."""
 
     spec: ToolSpec
     run: Work
     instruction: str = ""
-    """How to write the arguments, for a model that is asked for them alone."""
+    """Instruction for writing the arguments, for a model call that returns only arguments."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What an argument is that the model left out, though it was asked for."""
+    """Values of required arguments that the model may still omit."""
 
 
 def tool(
@@ -44,16 +44,14 @@ def tool(
     name: str | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Work], FunctionTool]:
-    """Make a tool of a function; `parameters` is the JSON schema of each argument, all of which are required.
+    """Make a tool of a function. `parameters` maps each argument, all of them required, to its JSON schema.
 
-    A call that leaves one of `defaults` out is carried out with that.
-
-    The model knows the tool by the function's name, or by `name`.
+    A call without an argument gets its value from `defaults`. The tool's name is `name` or the function's name.
     """
     schema = strict_object_schema(dict(parameters))
 
-    def made_of(work: Work) -> FunctionTool:
+    def decorate(work: Work) -> FunctionTool:
         spec = ToolSpec(name=name or work.__name__, description=description, parameters=schema)
         return FunctionTool(spec, work, instruction, defaults or {})
 
-    return made_of
+    return decorate

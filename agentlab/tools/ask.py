@@ -1,4 +1,4 @@
-"""Questions to the language model itself, from what it knows or from what the web says."""
+"""Tools that ask the language model itself, with or without a web search."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ PROMPT = "Answer the question in one or two short sentences. Say so if you do no
     instruction='As "question", write the question out in full.',
 )
 async def question(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model is asked a question, and answers from what it knows; raises ToolError for an empty one."""
-    asked = str(arguments["question"]).strip()
-    if not asked:
+    """Ask the model a question that it answers without sources; raise ToolError for an empty question."""
+    text = str(arguments["question"]).strip()
+    if not text:
         raise ToolError("question: question: is empty; say what to ask")
     messages = (
         Message(role="system", text=context.prompt_or_default("question", PROMPT)),
-        Message(role="user", text=asked),
+        Message(role="user", text=text),
     )
-    answer = (await context.complete(messages, phase="tool")).message.text
-    context.notify("subsystemMessage", answer[:500], title="LLM response: question")
-    return answer
+    completion = (await context.complete(messages, phase="tool")).message.text
+    context.notify("subsystemMessage", completion[:500], title="LLM response: question")
+    return completion
 
 
 @tool(
@@ -39,9 +39,9 @@ async def question(arguments: dict[str, Any], context: ToolContext) -> str:
     instruction='As "query", write what one would type into a search engine.',
 )
 async def llmquery(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model is asked what is happening now, and answers from the web; raises ToolError where that is away."""
-    answer = await answer_from_web(arguments["query"], context, context.prompt_or_default("llmquery", WEB_PROMPT))
-    if answer == UNAVAILABLE:
-        raise ToolError(answer)
-    context.notify("subsystemMessage", answer[:500], title="LLM response: llmquery")
-    return answer
+    """Search the web for a query and let the model sum up the pages; raise ToolError if the web is unavailable."""
+    summary = await answer_from_web(arguments["query"], context, context.prompt_or_default("llmquery", WEB_PROMPT))
+    if summary == UNAVAILABLE:
+        raise ToolError(summary)
+    context.notify("subsystemMessage", summary[:500], title="LLM response: llmquery")
+    return summary

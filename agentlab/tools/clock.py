@@ -1,4 +1,4 @@
-"""What day and time it is."""
+"""A tool that returns the current date and time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from agentlab.tools import tool
     instruction="This tool takes no arguments: write {}.",
 )
 async def get_current_time(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model asks what day and time it is, by the clock of the session.
+    """Return the current date and time of the session's clock.
 
-    Such as `Thursday, 5 March 2026, 09:20`, with the distance to UTC where the session knows it.
+    The text has the form `Thursday, 5 March 2026, 09:20`. A UTC offset follows if the clock has a time zone.
     """
     now = context.now
     zone = f" (UTC{now:%z})" if now.tzinfo is not None else ""

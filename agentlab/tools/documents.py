@@ -1,4 +1,4 @@
-"""The indexed documents, searched by the model itself."""
+"""A tool with which the model searches the indexed documents."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from agentlab.tools import tool
     defaults={"document_names": []},
 )
 async def lookup_documents(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model searches the indexed documents, all of them or the ones it names.
+    """Search all indexed documents or the named ones; return the passages found.
 
-    Raises ToolError for an empty query and for names none of which exist.
+    Raises ToolError for an empty query, and if no name belongs to a document.
     """
     query = str(arguments["query"]).strip()
     if not query:
@@ -49,15 +49,15 @@ async def lookup_documents(arguments: dict[str, Any], context: ToolContext) -> s
 
 
 def _select(names: Sequence[str], context: ToolContext) -> tuple[Sequence[str] | None, Sequence[str]]:
-    """The ids of the documents named, None for all; and the names that no document has."""
+    """Return the ids of the named documents (None: all documents) and the names that no document has."""
     if not names or context.index is None:
         return None, ()
     documents = context.index.documents
     doc_ids, unknown = resolve_names(names, documents)
     if not doc_ids:
-        known = ", ".join(repr(document.title or document.doc_id) for document in documents[:5])
+        examples = ", ".join(repr(document.title or document.doc_id) for document in documents[:5])
         raise ToolError(
             f"lookup_documents: document_names: no document is called {', '.join(map(repr, unknown))};"
-            f" use names from the list ({known}, ...) or an empty list to search everything"
+            f" use names from the list ({examples}, ...) or an empty list to search everything"
         )
     return doc_ids, unknown

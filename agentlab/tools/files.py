@@ -1,7 +1,7 @@
-"""Text files in the session's own folder, its workspace, and the only way from a path that a model wrote to one.
+"""Tools that read and write text files in the session's workspace, and the check of paths that a model writes.
 
-A path is resolved first and must then lie inside. From the folder on it is opened part by part, without following
-symbolic links: a part that somebody turns into a link after the check ends the walk instead of leading it out.
+A path is resolved first and must lie inside the workspace. It is then opened folder by folder without following
+symbolic links. So a folder that becomes a link after the check causes an error and does not lead outside.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from agentlab.core.slot import Slot
 from agentlab.tools import tool
 
 LIMIT = 1_000_000
-"""Bytes of the largest file that is read or written."""
+"""Maximum size in bytes of a file that is read or written."""
 _MAX_DEPTH = 32
-"""Folders on the way to a file: each is held open, and nobody can delete a tree that is thousands deep."""
+"""Maximum number of nested folders. Each is held open, and a very deep tree cannot be deleted."""
 
 
 def _open_workspace(session: Any) -> Path:
@@ -33,17 +33,17 @@ def _open_workspace(session: Any) -> Path:
         return Path(files.workspace)
     folder = temp_folder_for(session, "workspace-")
     if files.workspace is not None:
-        shutil.copytree(files.workspace, folder, symlinks=True, dirs_exist_ok=True, ignore=_neither_files_nor_folders)
+        shutil.copytree(files.workspace, folder, symlinks=True, dirs_exist_ok=True, ignore=_special_files)
     return folder
 
 
-def _neither_files_nor_folders(folder: str, names: list[str]) -> list[str]:
+def _special_files(folder: str, names: list[str]) -> list[str]:
     paths = {name: Path(folder, name) for name in names}
     return [name for name, path in paths.items() if not (path.is_dir() or path.is_file() or path.is_symlink())]
 
 
 WORKSPACE: Slot[Path] = Slot(_open_workspace)
-"""The folder that the spec names, where that is kept; else one that goes when the session does."""
+"""The workspace: the folder of the spec if the session edits it in place, otherwise a temporary folder."""
 
 
 @tool(
@@ -52,14 +52,14 @@ WORKSPACE: Slot[Path] = Slot(_open_workspace)
     instruction='As "file_path", give the path of the file in the workspace.',
 )
 async def read_file(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model reads a text file of its workspace, and nothing outside of it.
+    """Return the content of a text file of the workspace.
 
-    Raises ToolError for what is no text file inside the workspace.
+    Raises ToolError for a path outside the workspace and for anything but a text file.
     """
     file_path = arguments["file_path"]
-    with _unfit_paths_explained("read_file", file_path), _folder_of(context, file_path) as (folder, name):
+    with _path_errors_as_tool_errors("read_file", file_path), _folder_of(context, file_path) as (folder, name):
         _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        # Not blocking, because the file may have become a pipe by now; then the second look refuses it.
+        # Open without blocking: the file may have become a pipe since the check. The second check rejects a pipe.
         opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(opened, "rb") as file:
             _check_regular(os.fstat(opened))
@@ -85,12 +85,12 @@ async def read_file(arguments: dict[str, Any], context: ToolContext) -> str:
     ),
 )
 async def write_file(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model writes a text file into its workspace, over an older one where there is one.
+    """Write a text file into the workspace; an existing file is replaced.
 
-    Raises ToolError for a path that is not inside the workspace and for what is no text.
+    Raises ToolError for a path outside the workspace and for content that is not valid text.
     """
     file_path = arguments["file_path"]
-    with _unfit_paths_explained("write_file", file_path):
+    with _path_errors_as_tool_errors("write_file", file_path):
         try:
             content = arguments["content"].encode("utf-8")
         except UnicodeEncodeError:
@@ -102,9 +102,9 @@ async def write_file(arguments: dict[str, Any], context: ToolContext) -> str:
         with _folder_of(context, file_path, make=True) as (folder, name):
             mode = 0o644
             with contextlib.suppress(FileNotFoundError):
-                before = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                _check_regular(before)
-                mode = before.st_mode & 0o777
+                existing = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                _check_regular(existing)
+                mode = existing.st_mode & 0o777
                 if not mode & stat.S_IWUSR:
                     raise _InvalidPath("is write-protected")
             _replace(folder, name, content, mode)
@@ -125,50 +125,50 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
 
 
 class _InvalidPath(Exception):
-    """Why a file is not touched, to be read after its name."""
+    """The reason why a file is rejected; the message follows the name of the file."""
 
 
 @contextlib.contextmanager
-def _unfit_paths_explained(tool_name: str, file_path: str) -> Iterator[None]:
-    """Make a ToolError of whatever is wrong with a path, with a sentence that names it."""
-    shown = repr(file_path if len(file_path) <= 200 else f"{file_path[:200]}…")
+def _path_errors_as_tool_errors(tool_name: str, file_path: str) -> Iterator[None]:
+    """Convert any error about a path into a ToolError that names the path."""
+    quoted = repr(file_path if len(file_path) <= 200 else f"{file_path[:200]}…")
     try:
         yield
-    except _InvalidPath as unfit:
-        raise ToolError(f"{tool_name}: file_path: {shown} {unfit}") from None
+    except _InvalidPath as invalid:
+        raise ToolError(f"{tool_name}: file_path: {quoted} {invalid}") from None
     except FileNotFoundError:
-        raise ToolError(f"{tool_name}: file_path: there is no file {shown} in the workspace") from None
+        raise ToolError(f"{tool_name}: file_path: there is no file {quoted} in the workspace") from None
     except (OSError, ValueError) as problem:
-        # A name with a null character or with half a surrogate pair is a ValueError.
+        # The os functions raise ValueError for a null character or a lone surrogate in a name.
         reason = getattr(problem, "strerror", None) or "is no file name"
-        raise ToolError(f"{tool_name}: file_path: {shown} cannot be used: {reason}") from None
+        raise ToolError(f"{tool_name}: file_path: {quoted} cannot be used: {reason}") from None
 
 
 @contextlib.contextmanager
 def _folder_of(context: ToolContext, file_path: str, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The open folder of a file and the file's name in it."""
+    """Yield the descriptor of the file's folder and the file's name in that folder."""
     workspace = context.state(WORKSPACE)
     workspace.mkdir(parents=True, exist_ok=True)
     root = Path(os.path.realpath(workspace))
     *folders, name = _parts_inside(root, file_path)
-    with contextlib.ExitStack() as opened:
-        folder = _open_folder(opened, str(root), None)
+    with contextlib.ExitStack() as stack:
+        folder = _open_folder(stack, str(root), None)
         for part in folders:
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=folder)
-            folder = _open_folder(opened, part, folder)
+            folder = _open_folder(stack, part, folder)
         yield folder, name
 
 
-def _open_folder(opened: contextlib.ExitStack, name: str, inside: int | None) -> int:
-    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
-    opened.callback(os.close, folder)
+def _open_folder(stack: contextlib.ExitStack, name: str, parent: int | None) -> int:
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    stack.callback(os.close, folder)
     return folder
 
 
 def _parts_inside(root: Path, file_path: str) -> tuple[str, ...]:
-    """The parts of the path below `root`, links resolved; refuses what lies elsewhere."""
+    """Return the parts of the path below `root`, with links resolved; raise _InvalidPath for a path outside."""
     path = Path(file_path)
     if ".." in path.parts:
         raise _InvalidPath("is refused: a path must not contain '..'")

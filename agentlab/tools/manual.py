@@ -1,9 +1,9 @@
-"""What a prompt says of tools, for flows that have the model choose one first and write its arguments later.
+"""Lists and manuals of tools for prompts, for flows in which the model first chooses a tool and then its arguments.
 
     tool_list_for_prompt(session.tool_specs())
     # - search_web(query): Search the web and return a summary of the best pages.
 
-Which of a session's tools a flow offers is its own business.
+The flow chooses the tools that it lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentlab.core.protocols import Tool
 from agentlab.core.schemas import properties_of
 
 MANUAL_LENGTH = 10_000
-"""Characters of a prompt for all tools and how to write their arguments."""
+"""Characters of the manual of all tools."""
 
 
 def find_tool(specs: Iterable[ToolSpec], name: str) -> ToolSpec | None:
@@ -28,28 +28,28 @@ def tool_names(specs: Iterable[ToolSpec]) -> tuple[str, ...]:
 
 
 def tool_list_for_prompt(specs: Iterable[ToolSpec]) -> str:
-    """A line a tool: its name, its arguments (`?` marks those that may be left out), what it does; "" for none."""
+    """Return one line per tool: name, arguments (`?` marks optional ones) and description; "" without tools."""
     return "\n".join(f"- {spec.name}({argument_list(spec.parameters)}): {_line(spec.description)}" for spec in specs)
 
 
 def tool_manual(tools: Sequence[Tool]) -> str:
-    """As `tool_list_for_prompt`, with how to write the arguments below each tool; "" for none.
+    """Return `tool_list_for_prompt` with the instruction of each tool below its line; "" without tools.
 
-    Tools share `MANUAL_LENGTH`: with many of them each is told in fewer words.
+    All tools share `MANUAL_LENGTH`, so the entries of many tools are truncated.
     """
-    share = max(80, MANUAL_LENGTH // max(1, len(tools)))
+    max_chars = max(80, MANUAL_LENGTH // max(1, len(tools)))
     entries = []
     for tool in tools:
         entry = f"{tool_list_for_prompt([tool.spec])}\n  {instruction_of(tool)}".replace("\n", "\n  ")
-        entries.append(entry if len(entry) <= share else f"{entry[:share]} ...")
+        entries.append(entry if len(entry) <= max_chars else f"{entry[:max_chars]} ...")
     return "\n".join(entries)
 
 
 def instruction_of(tool: Tool) -> str:
-    """How to write the arguments of `tool`: its own words, or what its schema says where it has none."""
-    own = getattr(tool, "instruction", "")
-    if own:
-        return str(own)
+    """Return the tool's instruction for its arguments; without one, make it from the schema."""
+    instruction = getattr(tool, "instruction", "")
+    if instruction:
+        return str(instruction)
     properties = properties_of(tool.spec.parameters)
     if not properties:
         return "This tool takes no arguments: write {}."

@@ -1,9 +1,9 @@
-"""Long-term memory in the hands of the model: look up, save and replace facts.
+"""Tools with which the model looks up, saves and replaces facts in long-term memory.
 
     ID: fact_3 | Content: Ann plays the oboe.
 
-A fact is shown as one line, and nothing in its text can open an entry of its own: line breaks become spaces, the
-separators of the list are defused. What is stored stays as it was told.
+A fact is listed as one line, and its text cannot start another entry: line breaks become spaces, and the separators of
+the list are escaped. The stored text stays unchanged.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agentlab.core.protocols import ToolContext
 from agentlab.tools import tool
 
 NOT_REPLACED = "Memory replacement failed."
-"""How the answer to an id that does not exist begins."""
+"""Start of the result for an id that does not exist."""
 _MAX_FACTS = 3
 _SEPARATOR = "\n---\n"
 _MAX_ID_CHARS = 100
 _RULE = re.compile(r"-{3,}")
 _FIELD = re.compile(r"\|(?=\s*content\s*:)", re.IGNORECASE)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
-"""Controls, zero-width spaces and marks that turn the writing direction round: they would hide a separator."""
+"""Control characters, zero-width spaces and marks of the writing direction, which could hide a separator."""
 
 
 @tool(
@@ -38,7 +38,7 @@ _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u20
     instruction='As "query", say in a few words what the facts should be about.',
 )
 async def fetch_memory(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model looks up facts in long-term memory by their meaning, and gets them with their ids, best first.
+    """Return the facts closest in meaning to a query, with their ids, best first.
 
     Raises ToolError for an empty query.
     """
@@ -61,14 +61,14 @@ async def fetch_memory(arguments: dict[str, Any], context: ToolContext) -> str:
     instruction='As "content", write what the user has just told, as one sentence that stands on its own.',
 )
 async def save_memory(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model writes a new fact to long-term memory, unless a fact there says nearly the same.
+    """Store a new fact, unless the memory contains a very similar one.
 
     Raises ToolError for an empty text.
     """
 
     async def save() -> str:
         added = await context.remember(arguments["content"])
-        assert added is not None, "a session with a memory says what became of the text"
+        assert added is not None, "remember returns None only without a memory"
         if added.is_new:
             return f"Saved to memory. ID: {one_line(added.fact.id)}"
         return f"Not saved: a very similar fact is already stored. {fact_entry(added.fact)}"
@@ -91,7 +91,7 @@ async def save_memory(arguments: dict[str, Any], context: ToolContext) -> str:
     ),
 )
 async def update_memory(arguments: dict[str, Any], context: ToolContext) -> str:
-    """The model replaces a fact in long-term memory; the new version has a new id.
+    """Replace a fact; the new version gets a new id.
 
     Raises ToolError for an empty text.
     """
@@ -101,14 +101,14 @@ async def update_memory(arguments: dict[str, Any], context: ToolContext) -> str:
         fact = await context.revise(memory_id, arguments["new_content"])
         if fact is not None:
             return f"Memory replaced successfully. New ID: {one_line(fact.id)}"
-        shown = one_line(memory_id)[:_MAX_ID_CHARS]
-        return f"{NOT_REPLACED} The provided memory_id '{shown}' was not found. Use an ID exactly as it was listed."
+        short_id = one_line(memory_id)[:_MAX_ID_CHARS]
+        return f"{NOT_REPLACED} The provided memory_id '{short_id}' was not found. Use an ID exactly as it was listed."
 
     return await _with_memory(context, "nothing was changed", replace)
 
 
 async def _with_memory(context: ToolContext, consequence: str, work: Callable[[], Awaitable[str]]) -> str:
-    """The result of `work`, or a sentence for the model where there is no memory; the trace says why."""
+    """Return the result of `work`; without a memory, note the reason in the trace and return a sentence."""
     try:
         if context.memory is None:
             raise MemoryUnavailable("this session has no long-term memory")
@@ -119,12 +119,12 @@ async def _with_memory(context: ToolContext, consequence: str, work: Callable[[]
 
 
 def fact_entry(fact: Fact) -> str:
-    """A fact with its id and whoever told it, as a prompt or a tool's result lists it."""
+    """Return a fact with its id and its speaker as one line of a prompt or tool result."""
     about = f" | Told by: {one_line(fact.about).replace('|', '/')}" if fact.about else ""
     return f"ID: {one_line(fact.id).replace('|', '/')}{about} | Content: {one_line(fact.text)}"
 
 
 def one_line(text: str) -> str:
-    """`text` in one line in which nothing looks like a separator of the list."""
+    """Return `text` as one line without anything that looks like a separator of the list."""
     line = " ".join(_INVISIBLE.sub(" ", text).split())
     return _FIELD.sub("/", _RULE.sub("--", line))

@@ -1,12 +1,12 @@
-"""The text of a web page whose address somebody else chose.
+"""Downloads the text of a web page from an untrusted address.
 
     page = await read_page("https://example.org/ferries")
     page.text or page.problem
 
-An address on this machine or in its network is refused, however it is spelt and whatever leads there: a name is
-resolved once, all its addresses are checked, and the connection goes to one of the addresses that were checked, for
-every redirect anew. Proxies of the environment are not used, because they would resolve the name themselves. Time,
-bytes and redirects are limited. Whatever goes wrong is a `problem`, in words.
+Addresses of this machine and its network are refused in every spelling and after every redirect. A name is resolved
+once, all its addresses are checked, and the connection goes to one of the checked addresses. Proxies of the environment
+are not used, because they would resolve the name themselves. Time, bytes and redirects are limited. `problem` describes
+any error in words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_PUBLIC = "its host is not on the public internet"
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HTML = ("text/html", "application/xhtml+xml")
 _SLOW_CODECS = ("punycode", "idna")
-"""Text codecs that take quadratic time and that no page is written in."""
+"""Text codecs that take quadratic time; no page uses them."""
 _HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; agentlab)",
     "Accept": "text/html, application/xhtml+xml",
@@ -43,27 +43,27 @@ _HEADERS = {
 @dataclass(frozen=True, kw_only=True)
 class PageLimits:
     seconds: float = 10.0
-    """From the first look-up of the name to the end of the parsing."""
+    """Time limit from the name resolution to the end of parsing."""
     bytes: int = 1_000_000
-    """Of the page, unpacked."""
+    """Maximum size of the decompressed page."""
     redirects: int = 5
     characters: int = 8_000
-    """Of the text that is kept, from its beginning."""
+    """Length to which the text is truncated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
     text: str = ""
     problem: str = ""
-    """Why there is no text."""
+    """Reason why there is no text."""
 
 
 class _Unreadable(Exception):
-    """Why there is no text, in words."""
+    """The reason why a page has no text, in words."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether `address` is a host of the public internet."""
+    """Return True if `address` is a host of the public internet."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or (IPv4Address(address.packed[-4:]) if address in _NAT64 else None)
         if inner is not None:
@@ -74,7 +74,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 async def read_page(url: str, *, allowed: AddressCheck = is_public, limits: PageLimits = PageLimits()) -> Page:
-    """The text of the page's body without scripts and styles, or why it could not be had; never raises for a page."""
+    """Return the text of the page's body without scripts and styles, or a problem; raise nothing for a bad page."""
     import aiohttp
 
     try:
@@ -95,7 +95,7 @@ async def read_page(url: str, *, allowed: AddressCheck = is_public, limits: Page
 
 
 async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> tuple[bytes, str]:
-    """The bytes of a page and its charset as the header has it, or ""."""
+    """Return the bytes of a page and the charset of its header, "" if the header has none."""
     import aiohttp
     from yarl import URL
 
@@ -115,7 +115,7 @@ async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> 
                         return await _body(response, limits.bytes)
                     url = url.join(URL(location))
                 finally:
-                    # A server that is slow, or never done, would be so in taking leave as well.
+                    # A slow server would also delay a graceful close.
                     if response.connection is not None and response.connection.transport is not None:
                         response.connection.transport.abort()
     raise _Unreadable(f"it redirects more than {limits.redirects} times")
@@ -127,7 +127,7 @@ def _check_url(url: URL, allowed: AddressCheck) -> None:
     if url.raw_user is not None or url.raw_password is not None:
         raise _Unreadable("its address carries a user name")
     host = url.raw_host or ""
-    # What looks like an address is not resolved, and so not checked there; half an address (127.1) is one, too.
+    # aiohttp does not resolve numeric hosts, so the resolver cannot check them. This includes short forms (127.1).
     if ":" in host or host.replace(".", "").isdigit():
         with contextlib.suppress(ValueError):
             if allowed(ipaddress.ip_address(host)):
@@ -139,13 +139,13 @@ def _checked_resolver(allowed: AddressCheck) -> AbstractResolver:
     from aiohttp import ThreadedResolver
 
     class CheckedResolver(ThreadedResolver):
-        """Refuses a name of whose addresses one is not allowed."""
+        """A resolver that refuses a name if any of its addresses is not allowed."""
 
-        async def resolve(self, *asked: Any, **options: Any) -> Any:
-            found = await super().resolve(*asked, **options)
-            if not all(allowed(ipaddress.ip_address(row["host"])) for row in found):
+        async def resolve(self, *args: Any, **options: Any) -> Any:
+            rows = await super().resolve(*args, **options)
+            if not all(allowed(ipaddress.ip_address(row["host"])) for row in rows):
                 raise _Unreadable(_NOT_PUBLIC)
-            return found
+            return rows
 
     return CheckedResolver()
 
@@ -167,7 +167,7 @@ async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
 
 
 def _text(content: bytes, charset: str) -> str:
-    """The lines of a page that hold text; lxml, because a page made to be slow takes other parsers minutes."""
+    """Return the lines of a page that contain text. Other parsers than lxml need minutes for a hostile page."""
     from bs4.dammit import EncodingDetector
 
     try:
@@ -180,7 +180,7 @@ def _text(content: bytes, charset: str) -> str:
     if page is None:
         raise _Unreadable("it holds no text")
     etree.strip_elements(page, "script", "style", etree.Comment, etree.ProcessingInstruction, with_tail=False)
-    # The title is all the text a head has; where the body begins, a parser can only guess in a sloppy page.
+    # Remove the title, the only text of a head. In a malformed page, a parser cannot tell where the body starts.
     if (title := page.find(".//title")) is not None:
         title.clear(keep_tail=True)
     lines = (" ".join(line.split()) for line in " ".join(page.itertext()).splitlines())

@@ -1,7 +1,7 @@
-"""Tools that a conversation brings along, answered from what was recorded with it.
+"""Stub tools from the data set, which return the results that a conversation lists for each turn.
 
-Results are served by name, then in order, within the turn. Where none is left the answer is a neutral success: a data
-set that recorded too little must not look like a tool that fails.
+A tool returns the results of its name in their order within the turn. After the last one it returns a neutral success:
+a data set with too few results must not look like a failing tool.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NEUTRAL = '{"status": "success"}'
 
 
 class StubTools:
-    """The tools of one conversation; `begin_turn` lays out the results of the next turn."""
+    """The tools of one conversation; `begin_turn` sets the results of the next turn."""
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
-        self.tools = tuple(FunctionTool(spec, self._answering(spec.name)) for spec in specs)
+        self.tools = tuple(FunctionTool(spec, self._next_result_of(spec.name)) for spec in specs)
         self._queues: dict[str, list[Mapping[str, Any]]] = {}
 
     def begin_turn(self, results: Sequence[Mapping[str, Any]]) -> None:
@@ -29,8 +29,8 @@ class StubTools:
         for result in results:
             self._queues.setdefault(result["name"], []).append(result)
 
-    def _answering(self, name: str) -> Work:
-        async def answer(arguments: dict[str, Any], context: ToolContext) -> str:
+    def _next_result_of(self, name: str) -> Work:
+        async def run(arguments: dict[str, Any], context: ToolContext) -> str:
             queue = self._queues.get(name)
             if not queue:
                 return NEUTRAL
@@ -38,4 +38,4 @@ class StubTools:
             value = result.get("results") if set(result) == {"results"} else result
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-        return answer
+        return run

@@ -239,7 +239,7 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
 def test_the_prompt_of_every_step_can_stand_in_a_file(tmp_path, monkeypatch, own_home):
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(
-        "agentlab.tools.web._ask_engine", lambda query: [{"title": "Rain", "url": "", "snippet": "It rains."}]
+        "agentlab.tools.web._query_engine", lambda query: [{"title": "Rain", "url": "", "snippet": "It rains."}]
     )
     for module, prompts in ego.PROMPT_MODULES.items():
         folder = tmp_path / "prompts" / module

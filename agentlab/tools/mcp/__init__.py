@@ -1,4 +1,4 @@
-"""Tools that a flow finds in its data folder: MCP servers, and scripts of the user's own.
+"""Tools of a data folder: MCP servers and the user's own scripts.
 
-Import `ToolManager` from `folder`; the rest is its parts.
+Import `ToolManager` from `tool_manager`, which uses the other modules.
 """

@@ -1,4 +1,4 @@
-"""What an MCP server answers, as text that a model can read."""
+"""Conversion of an MCP server's result into text for a model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 MAX_RESULT_CHARS = 100_000
-"""Characters of a result that are kept."""
+"""Length to which a result is truncated."""
 
 
 def to_text_result(result: CallToolResult) -> dict[str, Any]:
-    """A result as text: words, then structured content that the words do not give already; the rest is only named."""
-    parts = [_part(block) for block in result.content]
-    words = [block.text for block in result.content if block.type == "text"]
-    if result.structured_content is not None and not _is_said(words, result.structured_content):
+    """Return `text` and `error` of a result.
+
+    The text lists the content blocks in order; media blocks are only named. Structured content follows if no text block
+    contains it.
+    """
+    parts = [_render_block(block) for block in result.content]
+    texts = [block.text for block in result.content if block.type == "text"]
+    if result.structured_content is not None and not _contains(texts, result.structured_content):
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": cut("\n".join(parts)), "error": result.is_error}
+    return {"text": truncate_result("\n".join(parts)), "error": result.is_error}
 
 
-def _part(block: Any) -> str:
+def _render_block(block: Any) -> str:
     match block.type:
         case "text":
             return str(block.text)
@@ -30,27 +34,28 @@ def _part(block: Any) -> str:
         case "resource" if hasattr(block.resource, "text"):
             return f"{block.resource.uri}:\n{block.resource.text}"
         case "resource":
-            kind, data, what = block.resource.mime_type or "of unknown type", block.resource.blob, block.resource.uri
+            kind, data, name = block.resource.mime_type or "of unknown type", block.resource.blob, block.resource.uri
         case _:
-            kind, data, what = block.mime_type, block.data, block.type
-    return f"({what}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
+            kind, data, name = block.mime_type, block.data, block.type
+    return f"({name}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
 
 
-def _is_said(words: list[str], content: Any) -> bool:
-    """Whether text blocks hold `content` already: as JSON, or wrapped as the SDK wraps what is no object."""
-    read = []
-    for text in words:
+def _contains(texts: list[str], content: Any) -> bool:
+    """Return True if the text blocks contain `content` as JSON, also without the SDK's wrapper for non-objects."""
+    values = []
+    for text in texts:
         try:
-            read.append(json.loads(text))
+            values.append(json.loads(text))
         except (ValueError, RecursionError):
-            read.append(text)
+            values.append(text)
     forms = [content]
     if isinstance(content, dict) and set(content) == {"result"}:
         forms.append(content["result"])
-    return any(form in (words, read) or [form] in (words, read) for form in forms)
+    return any(form in (texts, values) or [form] in (texts, values) for form in forms)
 
 
-def cut(text: str) -> str:
+def truncate_result(text: str) -> str:
+    """Return at most MAX_RESULT_CHARS characters of `text`, with a note if it is truncated."""
     if len(text) <= MAX_RESULT_CHARS:
         return text
     size = f"{len(text):,} characters, the first {MAX_RESULT_CHARS:,} are shown"

@@ -1,12 +1,12 @@
-"""One MCP server: a process of our own that is spoken to over its pipes, or a streamable HTTP server elsewhere.
+"""A client of one MCP server: a child process with pipes, or a streamable HTTP server.
 
     server = McpServer(config, seconds=30.0, logs=folder)
-    await server.listing()                          # the tools as it lists them
+    await server.listing()                          # the tools that it lists
     await server.call("now", {"zone": "CET"})       # {"text": "...", "error": False}
     await server.close()
 
-It is started when it is first needed and again whenever it is gone. Everything that goes wrong is a ToolError, to be
-read by a model; what the server itself says of a call, errors included, is an answer.
+The first request starts the server, and so does the first request after its end. Every failure to get a result raises a
+ToolError that a model can read. Errors that the server itself reports are results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import ToolError, needs
 from agentlab.tools.mcp import launch
-from agentlab.tools.mcp.answers import cut, to_text_result
+from agentlab.tools.mcp.answers import to_text_result, truncate_result
 from agentlab.tools.mcp.config import ServerConfig, expand_variables
 from agentlab.tools.mcp.listing import MAX_TOOLS, plain
 
@@ -38,19 +38,19 @@ log = logging.getLogger(__name__)
 Rows = list[dict[str, Any]]
 """A listing: name, description and schema of each tool."""
 MAX_PROGRESS_MESSAGES = 20
-"""Messages on the way to an answer that are kept."""
-_LISTENING = 2.0
-"""Seconds in which a server has to say that it will tell of changes."""
-_LOG = 1_000_000
-"""Bytes of a log file: past them nothing is written, and the next start begins it anew."""
+"""Progress messages that are stored with a result."""
+_SUBSCRIBE_SECONDS = 2.0
+"""Seconds in which a server must accept a subscription to changes of its tools."""
+_MAX_LOG_BYTES = 1_000_000
+"""Size at which a log file ends; the next start overwrites a full one."""
 MAX_MEMORY_BYTES = 4 * 2**30
-"""Bytes that a process may take."""
+"""Memory limit of a server process."""
 _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
-"""What a process learns of our environment beside the little that the SDK hands on; keys are not its business."""
+"""Variables that a process inherits beside the few of the SDK. API keys are not among them."""
 
 
 class McpServer:
-    """`seconds` limits connecting, and each call; what a process writes to its standard error is kept in `logs`."""
+    """One server. `seconds` limits connecting and each call; `logs` is the folder for the process's standard error."""
 
     def __init__(self, config: ServerConfig, *, seconds: float, logs: Path) -> None:
         self.config = config
@@ -61,42 +61,42 @@ class McpServer:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def listing(self) -> Rows:
-        """The tools as the server lists them; raises ToolError where it cannot be reached."""
-        async with self._asking("tools/list") as connection:
+        """Return the tools that the server lists; raise ToolError if it cannot be reached."""
+        async with self._request("tools/list") as connection:
             return await connection.listing()
 
-    def differs_from(self, kept: Rows | None) -> bool:
-        """True where the server is known to list something else than `kept`."""
-        return self._connection is not None and self._connection.differs_from(kept)
+    def differs_from(self, stored: Rows | None) -> bool:
+        """Return True if a connected server lists other tools than `stored`."""
+        return self._connection is not None and self._connection.differs_from(stored)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], on_progress: Callable[[str], None] = lambda line: None
     ) -> dict[str, Any]:
-        """What the server answers, as `text` and whether it is an `error`; raises ToolError where it does not.
+        """Return the `text` of the server's result and if it is an `error`; raise ToolError if there is none.
 
-        What it says on the way goes to `on_progress` at once; its first words and its last are under `progress`, too.
+        Each progress message goes to `on_progress` at once. `progress` of the result holds the first ones and the last.
         """
-        said: list[str] = []
+        lines: list[str] = []
 
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
+        async def on_message(progress: float, total: float | None, message: str | None) -> None:
             line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
             on_progress(line)
-            said[MAX_PROGRESS_MESSAGES - 1 :] = [line]
+            lines[MAX_PROGRESS_MESSAGES - 1 :] = [line]
 
-        async with self._asking(tool) as connection:
-            answer = await connection.call(tool, arguments, hear)
-        return {**answer, "progress": said} if said else answer
+        async with self._request(tool) as connection:
+            result = await connection.call(tool, arguments, on_message)
+        return {**result, "progress": lines} if lines else result
 
     async def close(self) -> None:
-        """End the server, and wait until it is gone."""
+        """Stop the server and wait for its end."""
         if self._connection is not None:
             self._connection.end()
             self._connection = None
         await asyncio.gather(*self._ending)
 
     @contextlib.asynccontextmanager
-    async def _asking(self, what: str) -> AsyncIterator[_Connection]:
-        """The server, for as long as it may take to answer; what goes wrong is a ToolError that names `what`."""
+    async def _request(self, name: str) -> AsyncIterator[_Connection]:
+        """Yield the connection for at most `seconds`; convert a failure into a ToolError that starts with `name`."""
         connection, server = await self._connected(), f"the MCP server {self.name}"
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
@@ -111,14 +111,14 @@ class McpServer:
                 problem = f"{server} did not answer within {self._seconds:g} seconds"
             except MCPError as error:
                 problem = f"{server} failed: {plain(error.message, 300)}"
-                # The latter is how a server over HTTP says that it was started anew.
+                # A restarted HTTP server answers INVALID_REQUEST with a message about the session.
                 if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
                     connection.retire()
                     problem = f"{server} ended before it answered; it is started again for the next call"
             except Exception as failure:
-                log.debug("%s: %s", self.name, what, exc_info=True)
+                log.debug("%s: %s", self.name, name, exc_info=True)
                 problem = f"the answer of {server} cannot be used ({type(failure).__name__})"
-        raise ToolError(f"{what}: {problem}")
+        raise ToolError(f"{name}: {problem}")
 
     async def _connected(self) -> _Connection:
         if self._connection is None or self._connection.is_closed:
@@ -135,82 +135,82 @@ class McpServer:
 
 
 class _Connection:
-    """From one start of a server to its end.
+    """One connection, from a start of the server to its end.
 
-    One task enters the SDK's client and leaves it: the cancel scopes inside must not change hands.
+    The same task must enter and leave the SDK's client, because the client's cancel scopes belong to a task.
     """
 
     def __init__(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        """Once the server is there; or a ToolError that says why it is not."""
+        """The client of the started server, or a ToolError with the reason why it did not start."""
         self._rows: Rows | None = None
-        self._has_news = False
-        """True once the server has said that it lists something else by now."""
-        self._calls = 0
-        self._is_given_up = False
+        self._has_changed = False
+        """True once the server has reported that its list of tools has changed."""
+        self._n_calls = 0
+        self._is_retired = False
         self._is_ended = False
-        self._from_process: Any = None
-        """The stream of what a process writes."""
-        # A context of its own, because it outlives the call of the conversation that happened to start it.
+        self._process_output: Any = None
+        """The stream of the process's output."""
+        # An empty context, because the task outlives the conversation that starts it.
         self.task = asyncio.create_task(self._run(config, seconds, log_file), context=contextvars.Context())
 
     @property
     def is_closed(self) -> bool:
-        """Whether the next call needs another: this one was given up, or its process has closed its output."""
-        closed = self._from_process is not None and not self._from_process.statistics().open_send_streams
-        return self._is_given_up or self.task.done() or closed
+        """True if the next call needs a new connection: this one is retired, or its process has closed its output."""
+        closed = self._process_output is not None and not self._process_output.statistics().open_send_streams
+        return self._is_retired or self.task.done() or closed
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        self._calls += 1
+        self._n_calls += 1
         try:
             yield
         finally:
-            self._calls -= 1
-            if self._is_given_up and not self._calls:
+            self._n_calls -= 1
+            if self._is_retired and not self._n_calls:
                 self.end()
 
     def retire(self) -> None:
-        """Take no more calls; those of other conversations may still be answered, within their own time."""
-        self._is_given_up = True
+        """Accept no more calls; running calls of other conversations may still finish."""
+        self._is_retired = True
 
     def end(self) -> None:
-        # Once: a second cancellation would hit it while it cleans up.
+        # Cancel only once: a second cancellation would interrupt the cleanup.
         if not self._is_ended:
             self._is_ended = True
             self.task.cancel()
 
-    async def call(self, tool: str, arguments: dict[str, Any], hear: Any) -> dict[str, Any]:
+    async def call(self, tool: str, arguments: dict[str, Any], on_message: Any) -> dict[str, Any]:
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS
 
         try:
-            return to_text_result(await self.client.result().call_tool(tool, arguments, progress_callback=hear))
+            return to_text_result(await self.client.result().call_tool(tool, arguments, progress_callback=on_message))
         except MCPError as error:
             if error.code != INVALID_PARAMS:
                 raise
-            return {"text": cut(plain(error.message)), "error": True}
+            return {"text": truncate_result(plain(error.message)), "error": True}
 
     async def listing(self) -> Rows:
-        if self._rows is None or self._has_news:
-            self._has_news = False
-            self._rows = await _listed_by(self.client.result())
+        if self._rows is None or self._has_changed:
+            self._has_changed = False
+            self._rows = await _list_tools(self.client.result())
         return self._rows
 
-    def differs_from(self, kept: Rows | None) -> bool:
-        return self._has_news or self._rows not in (None, kept)
+    def differs_from(self, stored: Rows | None) -> bool:
+        return self._has_changed or self._rows not in (None, stored)
 
     async def _on_message(self, message: Any) -> None:
         from mcp_types import ToolListChangedNotification
 
-        self._has_news |= isinstance(message, ToolListChangedNotification)
+        self._has_changed |= isinstance(message, ToolListChangedNotification)
 
     async def _run(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
         from mcp import Client
 
-        # Its words about a broken server would be tracebacks on our standard error; ours stand in the ToolError.
-        theirs = logging.getLogger("mcp")
-        theirs.setLevel(theirs.level or logging.CRITICAL)
+        # The SDK would log a traceback for a broken server; the ToolError reports the failure instead.
+        sdk_log = logging.getLogger("mcp")
+        sdk_log.setLevel(sdk_log.level or logging.CRITICAL)
         statuses: list[int] = []
         limit = asyncio.timeout(seconds)
         try:
@@ -218,14 +218,14 @@ class _Connection:
                 async with limit:
                     transport = _http(config, seconds, statuses) if config.url else _process(config, log_file)
                     streams = await stack.enter_async_context(transport)
-                    self._from_process = None if config.url else streams[0]
+                    self._process_output = None if config.url else streams[0]
                     client = Client(contextlib.nullcontext(streams), cache=None, message_handler=self._on_message)
                     await stack.enter_async_context(client)
-                    # Servers until 2025-11-25 tell of a changed list unasked, later ones whoever listens.
+                    # Servers of protocols after 2025-11-25 report a changed list only to subscribers.
                     with contextlib.suppress(Exception):
-                        async with asyncio.timeout(_LISTENING):
+                        async with asyncio.timeout(_SUBSCRIBE_SECONDS):
                             await stack.enter_async_context(client.listen(tools_list_changed=True))
-                    self._rows = await _listed_by(client)
+                    self._rows = await _list_tools(client)
                 self.client.set_result(client)
                 await asyncio.Event().wait()
         except (asyncio.CancelledError, BaseExceptionGroup, Exception) as failure:
@@ -234,71 +234,71 @@ class _Connection:
                 reason = _reason(failure, f"it ended; see {log_file}" if config.command else "", statuses)
                 reason = f"no answer within {seconds:g} seconds" if limit.expired() else reason
                 self.client.set_exception(ToolError(f"the MCP server {config.name} cannot be reached ({reason})"))
-                # It may be that nobody waits for it any more.
+                # Read the exception, or asyncio logs it if no caller waits any more.
                 self.client.exception()
 
 
 @contextlib.asynccontextmanager
 async def _process(config: ServerConfig, log_file: Path) -> AsyncIterator[tuple[Any, Any]]:
-    """The pipes of a new process, which the SDK ends together with what it started."""
+    """Start the server's process and yield its streams; at the end the SDK stops it and its children."""
     from mcp import StdioServerParameters, stdio_client
 
-    handed_on = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    assert config.command is not None, "this is how a server with a command is reached"
+    inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    assert config.command is not None, "a server without a command has a url"
     command = str(config.folder / config.command) if os.sep in config.command else config.command
-    env = handed_on | {name: expand_variables(value, name) for name, value in config.env.items()}
+    env = inherited | {name: expand_variables(value, name) for name, value in config.env.items()}
     if shutil.which(command, path=env.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
-    described = StdioServerParameters(
+    parameters = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-S", launch.__file__, str(MAX_MEMORY_BYTES), command, *config.args],
         env=env,
         cwd=config.folder,
     )
-    reading, writing = os.pipe()
-    threading.Thread(target=_keep, args=(reading, log_file), name="agentlab-mcp-log", daemon=True).start()
-    with os.fdopen(writing, "w", encoding="utf-8") as errors:
-        async with stdio_client(described, errlog=errors) as streams:
+    read_end, write_end = os.pipe()
+    threading.Thread(target=_copy_to_log, args=(read_end, log_file), name="agentlab-mcp-log", daemon=True).start()
+    with os.fdopen(write_end, "w", encoding="utf-8") as errors:
+        async with stdio_client(parameters, errlog=errors) as streams:
             yield streams
 
 
-def _keep(reading: int, file: Path) -> None:
-    """Write to `file` what comes from the pipe, until it ends; what it has no room for goes nowhere."""
-    with os.fdopen(reading, "rb", buffering=0) as pipe, contextlib.ExitStack() as opened:
+def _copy_to_log(read_end: int, file: Path) -> None:
+    """Copy the pipe to `file` until the pipe ends; drop the bytes beyond _MAX_LOG_BYTES."""
+    with os.fdopen(read_end, "rb", buffering=0) as pipe, contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
-            is_long = file.exists() and file.stat().st_size > _LOG
-            kept = opened.enter_context(file.open("wb" if is_long else "ab", buffering=0))
+            is_full = file.exists() and file.stat().st_size > _MAX_LOG_BYTES
+            output = stack.enter_context(file.open("wb" if is_full else "ab", buffering=0))
             while piece := pipe.read(65536):
-                kept.write(piece[: max(0, _LOG + 1 - kept.tell())])
+                output.write(piece[: max(0, _MAX_LOG_BYTES + 1 - output.tell())])
         while pipe.read(65536):
             pass
 
 
 @contextlib.asynccontextmanager
 async def _http(config: ServerConfig, seconds: float, statuses: list[int]) -> AsyncIterator[tuple[Any, Any]]:
-    """The SDK follows redirects within the origin of the address only, so none leads into our network.
+    """Connect to an HTTP server and yield its streams; append the status of each response to `statuses`.
 
-    The status of each answer is added to `statuses`.
+    The SDK follows redirects only within the origin of the address, so none leads into the user's network.
     """
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    async def remember(response: httpx2.Response) -> None:
+    async def add_status(response: httpx2.Response) -> None:
         statuses.append(response.status_code)
 
     headers = {name: expand_variables(value, name) for name, value in config.headers.items()}
-    # Calls are limited one by one; the stream that tells of changes may be silent for as long as it likes.
-    patience = httpx2.Timeout(seconds + 1.0, read=None)
+    # No read timeout: the stream of changes may be silent, and `_request` limits each call.
+    timeout = httpx2.Timeout(seconds + 1.0, read=None)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [remember]}) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [add_status]}) as client,
         streamable_http_client(str(config.url), http_client=client) as streams,
     ):
         yield streams
 
 
-async def _listed_by(client: Client) -> Rows:
-    """The tools of a server as it lists them; of more than `MOST` one too many, so that it can be told."""
+async def _list_tools(client: Client) -> Rows:
+    """Return the tools that the server lists, at most MAX_TOOLS + 1; the last one shows that there are too many."""
     page = await client.list_tools()
     tools = page.tools
     while page.next_cursor is not None and len(tools) <= MAX_TOOLS:
@@ -310,7 +310,7 @@ async def _listed_by(client: Client) -> Rows:
 
 
 def _reason(failure: BaseException, ended: str, statuses: list[int]) -> str:
-    """What is said of a failed start, without the words of those who might quote a header with its key."""
+    """Return the reason of a failed start, without messages of libraries that may quote a header with its key."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError

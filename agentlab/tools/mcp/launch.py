@@ -1,7 +1,7 @@
-"""Starts a server under limits, in its place: `python launch.py BYTES COMMAND ARGUMENT...`
+"""Replaces itself by a server with limits: `python launch.py BYTES COMMAND ARGUMENT...`
 
-`BYTES` is the memory that it may take. On Linux it ends with the process that started it, however that ends. Run as a
-file, by an interpreter that need not have this package.
+`BYTES` is the server's memory limit. On Linux the server ends with its parent process, even if that is killed. This
+file runs as a script, so its interpreter need not have the package installed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    most, command = int(sys.argv[1]), sys.argv[2:]
-    # Not the address space, of which some runtimes reserve a thousand times what they use.
+    limit, command = int(sys.argv[1]), sys.argv[2:]
+    # Do not limit the address space: some runtimes reserve a thousand times the memory that they use.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""The tools of a data folder as they are offered: what is taken of a listing, and under which names.
+"""Validation and naming of the tools that servers and scripts list.
 
-    specs, problems = accepted("time", [{"name": "now", "description": "...", "inputSchema": {"type": "object"}}])
+    specs, problems = usable_tools("time", [{"name": "now", "description": "...", "inputSchema": {"type": "object"}}])
 
-Names, descriptions and schemas are shown to a model: what cannot be is left out, and a line says so. A listing that was
-accepted once is accepted again as it is.
+A model reads the names, descriptions and schemas. Unusable tools are left out, each with a line that gives the reason.
+A listing made of accepted tools is accepted unchanged.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
 
 MAX_TOOLS = 128
-"""Tools of a folder that count, as many as OpenAI takes in a request."""
+"""Maximum number of tools of a folder; OpenAI accepts no more in a request."""
 
 
 @dataclass(frozen=True)
 class FoundTool(FunctionTool):
-    """A tool of a folder, under the name that the model is told."""
+    """A tool of a folder, with the name that the model uses."""
 
     source: str = ""
-    """The server it is from, or the script."""
+    """The name of its server or script."""
 
 
 class _Unfit(Exception):
-    """Why a tool is left out, to be read after its name."""
+    """The reason why a tool is left out; the message follows the name of the tool."""
 
 
 def usable_tools(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
-    """The tools of a listing that can be used, in its order, and a line for each that cannot, or not as it stands."""
+    """Return the usable tools of a listing in its order, and a line for each unusable or duplicate one."""
     specs: dict[str, ToolSpec] = {}
     problems = []
     for number, row in enumerate(rows, 1):
         name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str) or not name or plain(name) != name or "\n" in name:
-            problems.append(f"{source}: tool {number} is left out: it has no name that can be used")
+            problems.append(f"{source}: tool {number} is left out: it has no usable name")
         elif name in specs:
-            problems.append(f"{source}: {name}: is listed twice; the first counts")
+            problems.append(f"{source}: {name}: duplicate name; the first tool is used")
         else:
             try:
                 schema = _checked_schema(row.get("inputSchema"))
@@ -61,7 +61,7 @@ def usable_tools(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...]
 
 
 def _checked_schema(raw: Any) -> dict[str, Any]:
-    """A copy of a schema that arguments can be checked against."""
+    """Return a copy of a schema that can validate arguments; raise _Unfit if there is none."""
     jsonschema = load_jsonschema()
     if not isinstance(raw, dict):
         raise _Unfit("its schema is not an object")
@@ -73,49 +73,49 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
         raise _Unfit(f"its schema is {'nested too deep' if is_deep else 'not JSON'}") from None
     except jsonschema.SchemaError as problem:
         raise _Unfit(f"its schema is not valid: {plain(problem.message, 200)}") from None
-    # Which dialect it is in, nobody asks; some providers refuse a request that says it.
+    # Some providers refuse a request whose schema names its dialect.
     schema.pop("$schema", None)
     if schema.setdefault("type", "object") != "object":
-        raise _Unfit("its schema is not one of an object")
+        raise _Unfit("its schema does not describe an object")
     return schema
 
 
-def plain(text: str, longest: int | None = None) -> str:
-    """`text` without control characters and characters nobody sees, cut to `longest`."""
-    kept = strip_control_chars(text).strip()
-    return kept if longest is None or len(kept) <= longest else f"{kept[: longest - 1]}…"
+def plain(text: str, max_chars: int | None = None) -> str:
+    """Return `text` without control and invisible characters, truncated to `max_chars`."""
+    stripped = strip_control_chars(text).strip()
+    return stripped if max_chars is None or len(stripped) <= max_chars else f"{stripped[: max_chars - 1]}…"
 
 
 def with_unique_names(
     scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
 ) -> tuple[list[FoundTool], list[str]]:
-    """The first `MAX_TOOLS` tools, each name once, and a line for each that gets its source in front, and if there
-    are more.
+    """Return at most MAX_TOOLS tools with unique names, and a line for each renamed tool and for too many tools.
 
-    `reserved`: the names of the agent's own.
+    A duplicate name, or one of `reserved` (the names of the agent's own tools), gets its source as a prefix.
     """
-    listed = Counter(tool.spec.name for tool in of_servers)
-    # Both servers' tools are renamed, or the name would be another's on the day the first one is away.
-    owners = {name: "another server" for name, times in listed.items() if times > 1}
+    counts = Counter(tool.spec.name for tool in of_servers)
+    # Rename the tools of all servers with the name, or it would change its owner when a server is unavailable.
+    owners = {name: "another server" for name, count in counts.items() if count > 1}
     owners |= dict.fromkeys(reserved, "the agent")
     named, problems = [], []
     for tool in (*scripts, *of_servers):
-        own = tool.spec.name
-        name, number = own, 1
+        listed_name = tool.spec.name
+        name, number = listed_name, 1
         while name in owners:
-            name = f"{tool.source}_{own}{f'_{number}' if number > 1 else ''}"
+            name = f"{tool.source}_{listed_name}{f'_{number}' if number > 1 else ''}"
             number += 1
-        if name != own:
-            problems.append(f"{tool.source}: {own}: {owners[own]} has a tool of that name; it is called {name} here")
+        if name != listed_name:
+            owner = owners[listed_name]
+            problems.append(f"{tool.source}: {listed_name}: {owner} has a tool of this name; it is called {name} here")
         owners[name] = tool.source
         named.append(replace(tool, spec=structs.replace(tool.spec, name=name)))
     if len(named) > MAX_TOOLS:
-        problems.append(f"only the first {MAX_TOOLS} tools count; take out servers or scripts that are not needed")
+        problems.append(f"only the first {MAX_TOOLS} tools are used; remove unneeded servers or scripts")
     return named[:MAX_TOOLS], problems
 
 
 def describe(tools: Sequence[FoundTool]) -> str:
-    """A table for the command line: server, tool, its arguments (`?`: may be left out), what it does."""
+    """Return a table for the command line: server, tool, arguments (`?` marks optional ones), description."""
     rows = [["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]]
     for tool in tools:
         parameters, summary = argument_list(tool.spec.parameters) or "-", tool.spec.description.split("\n")[0]

@@ -1,13 +1,13 @@
-"""Tools of a folder of Python files, which run in this process.
+"""Tools from a folder of Python files, which run in this process.
 
     NAME = "dice"
     DESCRIPTION = "Roll a die."
     PARAMETERS = {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
 
-    def execute(arguments):          # or async; returns text, or what JSON can hold
+    def execute(arguments):          # or async; returns text or a JSON value
         return 4
 
-The names may be written small. A file may hold functions with the decorator `@tool` instead, as agentlab's own do.
+The names may be lower case. A file may instead define functions with the decorator `@tool`, like the built-in tools.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from typing import Any
 from agentlab.core.errors import AgentlabError, ConfigError, ToolError
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import FunctionTool, Work
-from agentlab.tools.mcp.answers import cut
+from agentlab.tools.mcp.answers import truncate_result
 from agentlab.tools.mcp.listing import FoundTool, usable_tools
 
 
 def load_scripts(folder: Path, seconds: float) -> tuple[list[FoundTool], list[str]]:
-    """The tools of each file, and what is odd about them; raises ConfigError for the first broken file.
+    """Return the tools of all files and a line for each problem; raise ConfigError for the first broken file.
 
-    `seconds`: how long an `execute` is waited for.
+    `seconds` is the time limit of one `execute`.
     """
     tools: list[FoundTool] = []
     problems: list[str] = []
     for file in sorted(folder.glob("[!_]*.py")):
-        module = _loaded(file)
-        made = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
-        tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in made]
-        if not made:
+        module = _load_module(file)
+        decorated = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
+        tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in decorated]
+        if not decorated:
             tool, notes = _script(module, file, seconds)
             tools.append(tool)
             problems += notes
     return tools, problems
 
 
-def _loaded(file: Path) -> ModuleType:
+def _load_module(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"agentlab_data_tool_{file.stem}", file)
     assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
@@ -64,13 +64,13 @@ def _loaded(file: Path) -> ModuleType:
 
 
 def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, tuple[str, ...]]:
-    def said(name: str, default: Any) -> Any:
+    def value_of(name: str, default: Any) -> Any:
         return getattr(module, name.upper(), getattr(module, name, default))
 
-    execute, parameters = getattr(module, "execute", None), said("parameters", None)
+    execute, parameters = getattr(module, "execute", None), value_of("parameters", None)
     if not callable(execute) or parameters is None:
-        raise ConfigError(f"{file}: a tool has PARAMETERS and execute(arguments), or the decorator @tool")
-    row = {"name": said("name", file.stem), "description": said("description", ""), "inputSchema": parameters}
+        raise ConfigError(f"{file}: no tool; define PARAMETERS and execute(arguments), or use the decorator @tool")
+    row = {"name": value_of("name", file.stem), "description": value_of("description", ""), "inputSchema": parameters}
     specs, problems = usable_tools(file.stem, [row])
     if not specs:
         raise ConfigError(f"{file}: {problems[0]}")
@@ -79,7 +79,7 @@ def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, 
 
 def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any]) -> Work:
     async def run(arguments: dict[str, Any], context: ToolContext) -> str:
-        """What `execute` returns, as text; raises what it raises, and ToolError where it takes too long."""
+        """Return the result of `execute` as text; raise its exceptions, and ToolError if it takes too long."""
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -90,14 +90,14 @@ def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any])
                 raise
             raise ToolError(f"{name} did not finish within {seconds:g} seconds") from None
         if result is None or isinstance(result, str):
-            return cut(result or "")
-        return cut(json.dumps(result, ensure_ascii=False, default=str))
+            return truncate_result(result or "")
+        return truncate_result(json.dumps(result, ensure_ascii=False, default=str))
 
     return run
 
 
 async def _in_thread(execute: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Any:
-    """As asyncio.to_thread, for what may block; a call that is given up goes on there but keeps no process alive."""
+    """Run `execute` like asyncio.to_thread, but in a daemon thread: an abandoned call keeps no process alive."""
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
     outcome.set_running_or_notify_cancel()
     variables = contextvars.copy_context()

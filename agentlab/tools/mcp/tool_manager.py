@@ -1,21 +1,22 @@
-"""Every tool of an agent's data folder in one form, whatever stands behind it.
+"""The manager of all tools of an agent's data folder: scripts and MCP servers.
 
     async with await ToolManager.open(Path("data")) as manager:
         session = Session(tools=manager.tools, ...)
 
     data/tools/*.py                  scripts: NAME, DESCRIPTION, PARAMETERS and execute(arguments), or @tool
-    data/mcp-servers/*.json          MCP servers we start: {"command": "...", "args": [...], "env": {...}}
-    data/remote-mcp-servers/*.json   MCP servers elsewhere: {"url": "...", "headers": {"Authorization": "${NAME}"}}
-    data/mcp.tools.json              what the servers listed, written by us
+    data/mcp-servers/*.json          MCP servers to start: {"command": "...", "args": [...], "env": {...}}
+    data/remote-mcp-servers/*.json   remote MCP servers: {"url": "...", "headers": {"Authorization": "${NAME}"}}
+    data/mcp.tools.json              the stored listings of the servers
 
-What a server lists is asked for once and kept, so a run has the same tools from its first turn to its last and a replay
-needs no server at all. A server is started at its first call; if it then, or later, lists something else than what is
-kept, that is a problem to be told, and `refresh` takes the new listing over. For a chat, whose manager is `live`, it is
-taken over at the next turn (`renew`). A server's answers are recorded by server, tool, arguments and, where a
-conversation asks the same again, how often it did; so is a failure to answer. What a server says while it works goes
-into the trace with its answer, as a replay repeats it.
+The manager requests a server's listing once and stores it. So a run has the same tools from its first turn to its last,
+and a replay needs no server. The first call of a tool starts its server. If the server's listing then differs from the
+stored one, the manager reports a problem, and `refresh` stores the new listing. In a chat, whose manager is `live`,
+`renew` stores it at the next turn.
 
-A manager belongs to the event loop it was opened in.
+Results and failures are recorded by server, tool, arguments and the occurrence of the call in its conversation.
+Progress messages go into the trace with the result, so that a replay repeats them.
+
+A manager belongs to the event loop that opened it.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ FORMAT = 1
 
 
 class HoldsTools(Protocol):
-    """What tools are offered to."""
+    """An object, such as a session, that tools are added to."""
 
     @property
     def tools(self) -> dict[str, Tool]: ...
 
 
 class ToolManager:
-    """`tools` in a fixed order, each name once; `problems`: what could not be loaded or is odd, a line each."""
+    """Manager of `tools`, in a fixed order and with unique names; `problems` has a line for each defect."""
 
     def __init__(
         self,
         servers: Sequence[McpServer],
         scripts: Sequence[FoundTool],
-        kept: Path,
+        listing_file: Path,
         reserved: Collection[str],
         live: bool,
     ) -> None:
@@ -67,14 +68,14 @@ class ToolManager:
         self.problems: list[str] = []
         self._servers = servers
         self._scripts = scripts
-        self._kept = _ListingCache(kept)
+        self._cache = _ListingCache(listing_file)
         self._reserved = reserved
         self._live = live
         self._listed: dict[str, Sequence[ToolSpec]] = {}
         """The tools of each server."""
         self._offered: WeakKeyDictionary[HoldsTools, tuple[FoundTool, ...]] = WeakKeyDictionary()
-        self._asked: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
-        """How often each conversation made each call."""
+        self._occurrences: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
+        """Number of equal calls per conversation."""
 
     @classmethod
     async def open(
@@ -86,23 +87,24 @@ class ToolManager:
         refresh: bool = False,
         live: bool = False,
     ) -> Self:
-        """Every tool of a data folder, or of the servers in a file `{"mcpServers": {name: {...}}}`.
+        """Load the tools of a data folder, or of the servers in a file `{"mcpServers": {name: {...}}}`.
 
-        With `refresh` all servers are asked anew. `reserved`: names of the agent's own. Raises ConfigError, in one
-        line, for a file that cannot be used; a server that is away is a problem.
+        `refresh` requests the listings of all servers again. `reserved` are the names of the agent's own tools. Raises
+        ConfigError, in one line, for an unusable file. An unavailable server is a problem, not an error.
         """
         if not where.suffix and not where.exists():
             raise ConfigError(f"there is no folder {where} to load tools from")
         if where.is_dir():
             configs, problems = servers_of_folder(where)
             scripts, notes = load_scripts(where / "tools", timeout_seconds)
-            kept = where / "mcp.tools.json"
+            listing_file = where / "mcp.tools.json"
         else:
             configs, problems = servers_of_file(where)
             scripts, notes = [], []
-            kept = where.with_suffix(".tools.json")
-        servers = [McpServer(config, seconds=timeout_seconds, logs=kept.parent / "mcp-logs") for config in configs]
-        manager = cls(servers, scripts, kept, reserved, live)
+            listing_file = where.with_suffix(".tools.json")
+        logs = listing_file.parent / "mcp-logs"
+        servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
+        manager = cls(servers, scripts, listing_file, reserved, live)
         manager.problems += [*notes, *problems]
         try:
             await manager._load(refresh)
@@ -112,7 +114,7 @@ class ToolManager:
         return manager
 
     async def close(self) -> None:
-        """End every server and wait until all are gone."""
+        """Stop all servers and wait for their end."""
         await asyncio.gather(*(server.close() for server in self._servers))
 
     async def __aenter__(self) -> Self:
@@ -129,7 +131,7 @@ class ToolManager:
         self.problems += self._name_tools()
 
     def _name_tools(self) -> list[str]:
-        """Put the tools of all sources together; returns a line for each that is not called what it calls itself."""
+        """Set `tools` from all sources and return a line for each renamed tool."""
         of_servers = [
             FoundTool(spec, self._caller(server, spec.name), source=server.name)
             for server in self._servers
@@ -140,17 +142,17 @@ class ToolManager:
         return renamed
 
     def offer_to(self, session: HoldsTools) -> None:
-        """Give the tools to `session`, in place of those it was given before."""
+        """Add the tools to `session` and remove the ones added before."""
         for tool in self._offered.get(session, ()):
             del session.tools[tool.spec.name]
         session.tools.update({tool.spec.name: tool for tool in self.tools})
         self._offered[session] = self.tools
 
     async def renew(self) -> list[str]:
-        """Take over what servers list by now; returns a line for each that lists something else than before."""
+        """Store the current listings of connected servers and return a line for each changed server."""
         changed = []
         for server in self._servers:
-            if server.differs_from(self._kept.rows(server.config)):
+            if server.differs_from(self._cache.rows(server.config)):
                 specs, _ = await self._listing_of(server, refresh=True)
                 if specs != self._listed[server.name]:
                     changed.append(f"the tools of {server.name} have changed")
@@ -160,53 +162,53 @@ class ToolManager:
         return changed
 
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
-        """The tools of a server, as kept or as it lists them now, and a line for each problem."""
-        kept = self._kept.rows(server.config)
+        """Return the tools of a server, stored or listed now, and a line for each problem."""
+        stored = self._cache.rows(server.config)
         problems = []
-        if kept is None or refresh:
+        if stored is None or refresh:
             try:
                 rows = await server.listing()
-                problems += self._kept.keep(server.config, rows)
+                problems += self._cache.save(server.config, rows)
             except ToolError as problem:
-                if kept is None:
+                if stored is None:
                     return (), [str(problem)]
-                return usable_tools(server.name, kept)[0], [f"{problem}; its tools are those it listed before"]
+                return usable_tools(server.name, stored)[0], [f"{problem}; its stored listing is used"]
         else:
-            rows = kept
+            rows = stored
         specs, notes = await asyncio.to_thread(usable_tools, server.name, rows)
-        return specs, [*notes, *([] if specs else [f"{server.name}: it offers no tool that can be used"]), *problems]
+        return specs, [*notes, *([] if specs else [f"{server.name}: it lists no usable tool"]), *problems]
 
-    def _tell_of_change(self, server: McpServer) -> None:
-        """A run goes on with what is kept, but somebody should know."""
-        problem = f"{server.name}: it no longer lists what {self._kept.file.name} keeps; refresh to take it over"
-        if server.differs_from(self._kept.rows(server.config)) and problem not in self.problems:
+    def _report_change(self, server: McpServer) -> None:
+        """Add a problem if the server's listing differs from the stored one, which the run continues to use."""
+        problem = f"{server.name}: its tools differ from {self._cache.file.name}; refresh to store the new listing"
+        if server.differs_from(self._cache.rows(server.config)) and problem not in self.problems:
             log.warning("%s", problem)
             self.problems.append(problem)
 
     def _caller(self, server: McpServer, name: str) -> Work:
         async def run(arguments: dict[str, Any], context: ToolContext) -> str:
-            """The server's answer, or the recorded one; raises ToolError for its errors and where there is none."""
+            """Return the server's or the recorded result; raise ToolError for an error result or without a result."""
             facts: dict[str, Any] = {"server": server.name, "tool": name, "arguments": arguments}
-            asked, key = self._asked.setdefault(context, Counter()), json.dumps(facts, sort_keys=True)
-            if asked[key]:
-                # What is read after it was changed must not be the first reading again.
-                facts["repeat"] = asked[key]
-            asked[key] += 1
-            tell = functools.partial(context.report, name)
-            answer = await context.fetch("mcp", facts, lambda: server.call(name, arguments, tell))
+            occurrences, key = self._occurrences.setdefault(context, Counter()), json.dumps(facts, sort_keys=True)
+            if occurrences[key]:
+                # Reading a value again after a change must not return the recording of the first reading.
+                facts["repeat"] = occurrences[key]
+            occurrences[key] += 1
+            on_progress = functools.partial(context.report, name)
+            result = await context.fetch("mcp", facts, lambda: server.call(name, arguments, on_progress))
             if not self._live:
-                self._tell_of_change(server)
-            for line in answer.get("progress", ()):
+                self._report_change(server)
+            for line in result.get("progress", ()):
                 context.notify("subsystemMessage", str(line), title=f"tool {name}: progress")
-            if answer["error"]:
-                raise ToolError(answer["text"] or f"{name}: it failed and does not say why")
-            return str(answer["text"])
+            if result["error"]:
+                raise ToolError(result["text"] or f"{name}: it failed and does not say why")
+            return str(result["text"])
 
         return run
 
 
 class _ListingCache:
-    """What servers listed, in a file beside their configuration, each as long as its entry there stays as it was."""
+    """Stored listings in a file beside the servers' configuration. A listing is valid while its entry is unchanged."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -214,25 +216,24 @@ class _ListingCache:
         if file.exists():
             content = read_object_file(file)
             if content.get("format") != FORMAT or not isinstance(content.get("servers"), dict):
-                raise ConfigError(f"{file}: not a listing of tools that is known here; delete it to have it made anew")
+                raise ConfigError(f"{file}: unknown format of tool listings; delete the file to create it again")
             self._servers = content["servers"]
 
     def rows(self, config: ServerConfig) -> list[dict[str, Any]] | None:
-        kept = self._servers.get(config.name)
-        return list(kept["tools"]) if kept is not None and kept["config"] == _config_hash(config) else None
+        entry = self._servers.get(config.name)
+        return list(entry["tools"]) if entry is not None and entry["config"] == _config_hash(config) else None
 
-    def keep(self, config: ServerConfig, rows: list[dict[str, Any]]) -> list[str]:
-        """Write a listing down; returns what went wrong, in a line."""
+    def save(self, config: ServerConfig, rows: list[dict[str, Any]]) -> list[str]:
+        """Store a listing; return a line if the file cannot be written."""
         self._servers[config.name] = {"config": _config_hash(config), "tools": rows}
         try:
             write_atomically(self.file, json.dumps({"format": FORMAT, "servers": self._servers}, indent=1) + "\n")
         except OSError as failure:
-            unkept = f"what {config.name} lists cannot be kept ({failure.strerror}); a replay will ask it again"
-            return [f"{self.file}: {unkept}"]
+            return [f"{self.file}: cannot be written ({failure.strerror}); a replay needs the server {config.name}"]
         return []
 
 
 def _config_hash(config: ServerConfig) -> str:
-    """Of the entry as it is written: what its variables hold may differ from machine to machine."""
+    """Return the hash of the entry with its variables unexpanded: their values differ between machines."""
     entry = [config.command or "", list(config.args), config.env, config.url or "", config.headers]
     return digest(entry)[:12]

@@ -78,7 +78,7 @@ async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
     await asyncio.sleep(0.1)
     await call(session, "good")
     assert list(session.tools) == names(manager) == ["good"]
-    assert manager.problems == ["ours: it no longer lists what mcp.tools.json keeps; refresh to take it over"]
+    assert manager.problems == ["ours: its tools differ from mcp.tools.json; refresh to store the new listing"]
 
 
 async def test_a_server_that_never_stops_changing_holds_nobody_up(opened):

@@ -32,8 +32,8 @@ async def test_a_data_folder_holds_local_tools_and_servers_of_both_kinds(data, o
     async with await ToolManager.open(data, timeout_seconds=20.0) as manager:
         assert names(manager) == ["good", "dice", "sleepy", "near_good", *ALL]
         assert manager.problems == [
-            "far: 'timeout' in far.json is not known and ignored",
-            "near: good: built has a tool of that name; it is called near_good here",
+            "far: unknown key 'timeout' in far.json is ignored",
+            "near: good: built has a tool of this name; it is called near_good here",
         ]
         assert instruction_of(manager.tools[0]) == "Just call it."
         session = session_with(*manager.tools)

@@ -22,7 +22,7 @@ async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
 async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
     assert len(manager.tools) == MAX_TOOLS
-    assert manager.problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
+    assert manager.problems == ["only the first 128 tools are used; remove unneeded servers or scripts"]
     assert await call(session_with(*manager.tools), names(manager)[0]) == ""
     again = await opened({"liar": liar(mode)})
     assert (names(again), again.problems) == (names(manager), manager.problems)
@@ -33,7 +33,7 @@ async def test_a_name_that_two_servers_have_gets_theirs_in_front(opened, tmp_pat
     manager = await opened({"a": good, "b": good, "c": {**good, "disabled": True}})
     assert names(manager) == ["a_good", "b_good"]
     assert manager.problems == [
-        f"{server}: good: another server has a tool of that name; it is called {server}_good here" for server in "ab"
+        f"{server}: good: another server has a tool of this name; it is called {server}_good here" for server in "ab"
     ]
     session = session_with(*manager.tools)
     await call(session, "b_good")

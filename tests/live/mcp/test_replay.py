@@ -87,7 +87,7 @@ async def test_a_server_that_lists_something_else_than_before_is_told_of(opened,
     assert names(manager)[:2] == ["add", "shout"] and manager.problems == []
     session = session_with(*manager.tools)
     assert await call(session, "add", a=1, b=1) == "2"
-    assert manager.problems == ["ours: it no longer lists what mcp.tools.json keeps; refresh to take it over"]
+    assert manager.problems == ["ours: its tools differ from mcp.tools.json; refresh to store the new listing"]
     assert await call(session, "shout", text="x") == "Error: Unknown tool: shout"
     assert names(manager)[:2] == ["add", "shout"], "a run keeps its tools to its end"
     await manager.close()
@@ -105,7 +105,7 @@ async def test_a_server_that_is_away_at_a_refresh_has_the_tools_it_listed_before
     script.unlink()
     manager = await opened({"ours": {"command": "./server"}}, refresh=True)
     assert names(manager) == ["good"]
-    assert manager.problems[0].endswith("No such file or directory); its tools are those it listed before")
+    assert manager.problems[0].endswith("No such file or directory); its stored listing is used")
     assert (await call(session_with(*manager.tools), "good")).startswith("Error: the MCP server ours cannot be reached")
 
 

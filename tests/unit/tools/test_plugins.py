@@ -52,7 +52,7 @@ async def test_a_function_becomes_a_tool_with_a_closed_schema():
 def test_tools_are_listed_with_what_they_do_and_nothing_is_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "agentlab.tools.clock", raising=False)
     lines = plugins.names("tools")
-    assert lines["get_current_time"] == "The model asks what day and time it is, by the clock of the session."
+    assert lines["get_current_time"] == "Return the current date and time of the session's clock."
     assert list(lines) == sorted(lines) and "agentlab.tools.clock" not in sys.modules
 
 

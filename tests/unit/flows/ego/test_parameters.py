@@ -178,7 +178,7 @@ async def test_a_query_fails_where_the_web_cannot_be_searched(monkeypatch):
     def away(query):
         raise ToolError("the search engine cannot be used (Timeout)")
 
-    monkeypatch.setattr("agentlab.tools.web._ask_engine", away)
+    monkeypatch.setattr("agentlab.tools.web._query_engine", away)
     session, _ = agent(llmquery, replies={"step": [step("llmquery", query="rain"), step(None)]})
     await say(session, "Does it rain?")
     errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]

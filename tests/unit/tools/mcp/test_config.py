@@ -14,8 +14,8 @@ from agentlab.tools.mcp.tool_manager import ToolManager
     {
         "{": ":1: not JSON",
         "[" * 100_000: ": nested deeper than 100 levels",
-        "[]": ": it is a JSON object",
-        "{}": ': it holds no servers, as in {"mcpServers": {"time": {"command": "..."}}}',
+        "[]": ": it must be a JSON object",
+        "{}": ': no servers; write {"mcpServers": {"time": {"command": "..."}}}',
         '{"mcpServers": {"a": 3}}': ": server 'a': it is an object with either a 'command' or a 'url'",
         '{"mcpServers": {"a": {"command": "x", "url": "http://x"}}}': ": server 'a': it is an object with either",
         '{"mcpServers": {"a": {"command": ""}}}': ": server 'a': command: String should have at least 1 character",
@@ -27,7 +27,7 @@ from agentlab.tools.mcp.tool_manager import ToolManager
         '{"mcpServers": {"a": {"url": "http://[x"}}}': ": server 'a': url: Invalid IPv6 URL",
         '{"mcpServers": {"a": {"url": "http://"}}}': ": server 'a': url: an address begins with http",
         '{"mcpServers": {"a": {"url": "http://me:pw@x/"}}}': ": server 'a': url: it holds a password",
-        '{"mcpServers": {"a": {"url": "http://x/", "type": "sse"}}}': ": server 'a': transport 'sse' is not known;",
+        '{"mcpServers": {"a": {"url": "http://x/", "type": "sse"}}}': ": server 'a': unknown transport 'sse';",
         '{"mcpServers": {"a\\u001b": {"command": "x"}}}': ": server 'a\\x1b': name: String should match pattern",
     }.items(),
 )
@@ -47,6 +47,6 @@ def test_what_is_odd_in_a_configuration_is_told(tmp_path):
         name="far", folder=tmp_path, url="https://example.org/mcp", headers={"X-Api-Key": "abc", "A": "b"}
     )
     assert problems == [
-        "far: 'retries' in mcp.json is not known and ignored",
-        "far: X-Api-Key stands in mcp.json as it is; write ${NAME} and set the variable NAME",
+        "far: unknown key 'retries' in mcp.json is ignored",
+        "far: mcp.json contains the secret X-Api-Key; write ${NAME} instead and set the variable NAME",
     ]

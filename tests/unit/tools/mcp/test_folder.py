@@ -98,10 +98,10 @@ def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tm
         "def execute(:": "cannot be loaded: SyntaxError: ",
         "import no_such_module": "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
         "raise SystemExit(3)": "cannot be loaded: SystemExit: 3",
-        "x = 1": "a tool has PARAMETERS and execute(arguments), or the decorator @tool",
-        "PARAMETERS = {}\nexecute = 3": "a tool has PARAMETERS and execute(arguments), or the decorator @tool",
+        "x = 1": "no tool; define PARAMETERS and execute(arguments), or use the decorator @tool",
+        "PARAMETERS = {}\nexecute = 3": "no tool; define PARAMETERS and execute(arguments), or use the decorator @tool",
         "PARAMETERS = []\ndef execute(a): pass": "broken: broken: is left out: its schema is not an object",
-        "PARAMETERS = {}\nNAME = 3\ndef execute(a): pass": "broken: tool 1 is left out: it has no name",
+        "PARAMETERS = {}\nNAME = 3\ndef execute(a): pass": "broken: tool 1 is left out: it has no usable name",
     }.items(),
 )
 async def test_a_broken_tool_file_is_one_line(data, source, problem):
@@ -118,7 +118,7 @@ async def test_a_data_folder_that_contradicts_itself_is_one_line(data):
     with pytest.raises(ConfigError, match=r"cannot read .*none\.json: No such file"):
         await ToolManager.open(data / "none.json")
     (data / "mcp-servers" / "x.json").write_text('{"url": "http://127.0.0.1:9/"}')
-    with pytest.raises(ConfigError, match="a server in mcp-servers is described by its 'command'"):
+    with pytest.raises(ConfigError, match="a server in mcp-servers needs a 'command'"):
         await ToolManager.open(data)
     (data / "mcp-servers" / "x.json").write_text('{"command": "x"}')
     (data / "remote-mcp-servers" / "x.json").write_text('{"url": "http://127.0.0.1:9/"}')
@@ -126,5 +126,5 @@ async def test_a_data_folder_that_contradicts_itself_is_one_line(data):
         await ToolManager.open(data)
     (data / "remote-mcp-servers" / "x.json").unlink()
     (data / "mcp.tools.json").write_text('{"format": 2}')
-    with pytest.raises(ConfigError, match=r"mcp\.tools\.json: not a listing of tools that is known here; delete it"):
+    with pytest.raises(ConfigError, match=r"mcp\.tools\.json: unknown format of tool listings; delete the file"):
         await ToolManager.open(data)

@@ -21,14 +21,14 @@ def test_what_cannot_be_used_is_left_out():
     assert problems == (
         "s: bare: is left out: its schema is not an object",
         "s: text: is left out: its schema is not an object",
-        "s: listed: is left out: its schema is not one of an object",
+        "s: listed: is left out: its schema does not describe an object",
         "s: invalid: is left out: its schema is not valid: 'dict' is not valid under any of the given schemas",
-        "s: good: is listed twice; the first counts",
-        "s: tool 8 is left out: it has no name that can be used",
+        "s: good: duplicate name; the first tool is used",
+        "s: tool 8 is left out: it has no usable name",
     )
     rows = [{"name": s.name, "description": s.description, "inputSchema": s.parameters} for s in specs]
     assert usable_tools("s", rows) == (specs, ()), "what was accepted once is as it stands"
-    assert usable_tools("s", [None]) == ((), ("s: tool 1 is left out: it has no name that can be used",))
+    assert usable_tools("s", [None]) == ((), ("s: tool 1 is left out: it has no usable name",))
 
 
 def deep() -> dict[str, Any]:
@@ -43,8 +43,8 @@ def deep() -> dict[str, Any]:
     [
         (None, "its schema is not an object"),
         ([], "its schema is not an object"),
-        ({"type": "string"}, "its schema is not one of an object"),
-        ({"type": ["object", "null"]}, "its schema is not one of an object"),
+        ({"type": "string"}, "its schema does not describe an object"),
+        ({"type": ["object", "null"]}, "its schema does not describe an object"),
         (deep(), "its schema is nested too deep"),
         ({"properties": []}, "its schema is not valid: [] is not of type 'object'"),
         ({"required": "a"}, "its schema is not valid: 'a' is not of type 'array'"),
@@ -84,10 +84,10 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
     tools, problems = with_unique_names(scripts, of_servers, ["ask"])
     assert [tool.spec.name for tool in tools] == ["good", "own_ask", "near_good", "a_both", "b_both", "alone"]
     assert problems == [
-        "own: ask: the agent has a tool of that name; it is called own_ask here",
-        "near: good: built has a tool of that name; it is called near_good here",
-        "a: both: another server has a tool of that name; it is called a_both here",
-        "b: both: another server has a tool of that name; it is called b_both here",
+        "own: ask: the agent has a tool of this name; it is called own_ask here",
+        "near: good: built has a tool of this name; it is called near_good here",
+        "a: both: another server has a tool of this name; it is called a_both here",
+        "b: both: another server has a tool of this name; it is called b_both here",
     ]
 
 
@@ -97,4 +97,4 @@ def test_the_first_tools_count_those_of_scripts_before_those_of_servers():
     assert with_unique_names([], of_servers, []) == (of_servers, [])
     tools, problems = with_unique_names(scripts, of_servers, [])
     assert tools == [*scripts, *of_servers[:120]]
-    assert problems == ["only the first 128 tools count; take out servers or scripts that are not needed"]
+    assert problems == ["only the first 128 tools are used; remove unneeded servers or scripts"]
