@@ -1,5 +1,10 @@
-"""The values everything else is made of: messages, events, traces, errors, and the shapes of a session's parts.
+"""Plain values and pure functions that every other room uses. Imports no other room.
 
-Imports no other room; all of it may be imported from anywhere. Plain values and pure functions, but for `files` and
-`jsonl`, which read and write, and `plugins`, which imports what a name stands for.
+`messages`, `events`, `trace`, `stream`: messages and replies; events of a turn; a trace and its sums; live events.
+`protocols`, `slot`: the interfaces of model, embedder, index, memory, tool and gateway; state of a session.
+`constants`, `errors`, `version`: names in traces and modes of a run; all exceptions; the version.
+`plugins`: finds flows, providers, tools and scorers by name and imports them.
+`files`, `jsonl`, `strict_json`, `scratch`: atomic writes and bounded reads; rows; JSON and YAML; temporary folders.
+`schemas`, `prices` with `prices.yaml`, `vectors`: JSON schemas of tools; cost of a completion; unit vectors.
+`escaping`, `secrets`, `gc_tuning`: safe output of untrusted text; redaction; Python's garbage collector.
 """

@@ -1,36 +1,36 @@
-"""Names that several rooms know: modes of a run; notices, choices, steps and tools as they stand in a trace."""
+"""Names that several rooms share: modes of a run, and the notices, choices, steps and tools of a trace."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Mode = Literal["live", "record", "replay", "auto"]
-"""Of a run: what is asked, what is written down, what is looked up."""
+"""Mode of a run: call the model, record its calls, replay them, or replay and record the missing ones."""
 IMPORTED = "imported"
-"""The mode of a run that was not played here, and what its flows are called in its spec."""
+"""The mode of an imported run, and the name of its flows in its spec."""
 
 NOT_RECORDED = "not_recorded"
-"""The notice beside a call that was not among the recordings."""
+"""The notice after a call without a recording."""
 MEMORY_UNAVAILABLE = "memory_unavailable"
-"""The notice of a turn that was answered without its memory, because that could not be reached."""
+"""The notice of a turn that was answered without memory, because the memory was unavailable."""
 USAGE_UNKNOWN = "usage_unknown"
-"""The notice, once a conversation, that a provider reported token counts that cannot be."""
+"""The notice, once a conversation, that a provider reported impossible token counts."""
 INGEST_FAILED = "ingest_failed"
-"""The notice of something told that a flow could not write to its memory."""
+"""The notice of a message that a flow could not write to its memory."""
 BACKGROUND_FAILED = "background_failed"
 """The notice of background work that raised."""
 
 JUDGE_METRIC_PREFIX = "judge_"
-"""How the names of measures begin that a model has graded."""
+"""Prefix of the measures that a judge model grades."""
 
 TOOL_CALL_DECISION = "call of a tool"
-"""The decision on a call that a model made; its choice is INVALID where there is no such tool or no such arguments."""
+"""The decision on a tool call of a model; its choice is INVALID_CHOICE for an unknown tool or bad arguments."""
 INVALID_CHOICE = "invalid"
-"""The choice of a model that chose what there is not."""
+"""The choice of a model that chose something unknown."""
 
 FINAL_MEMORY, AFTER_RESPONSE = CLOSING_STEPS = ("final_memory", "after_response")
-"""What flows do with their memory once the turn is as good as over: the scorer of tool calls leaves it out."""
+"""Steps in which flows write to memory at the end of a turn; the scorer of tool calls ignores them."""
 
 LOOKUP_DOCUMENTS = "lookup_documents"
 FETCH_MEMORY, SAVE_MEMORY, UPDATE_MEMORY = MEMORY_TOOLS = ("fetch_memory", "save_memory", "update_memory")
-"""Tools that work on long-term memory: they need one, and tools that a data set brings along do not replace them."""
+"""Tools that need a long-term memory; tools from the data set do not replace them."""

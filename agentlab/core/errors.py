@@ -1,27 +1,27 @@
 """Every exception agentlab raises on purpose.
 
-AgentlabError                    one line for the user: what is wrong, where, and the mend
+AgentlabError                    one line for the user: what is wrong, where, and what to do
 ├─ ConfigError                   a spec, flag, environment variable or name that cannot be used
 │  ├─ MissingExtra               an optional dependency is not installed
-│  └─ ModelUnavailable               a model that was named and cannot be had, now that it is to be asked
+│  └─ ModelUnavailable           a named model that cannot be loaded or reached when it is first called
 ├─ DatasetError                  a data set that cannot be read; knows file and line
 ├─ RunError                      a run folder that cannot be used or continued
 ├─ RecordingError                a recording that is damaged, or that must not be made
-├─ NotRecorded                   a replay was asked for a call that was never recorded; knows why
+├─ NotRecorded                   a replay makes a call without a recording; knows why
 ├─ WeightsError                  model weights that cannot be fetched or are not the pinned bytes
-├─ MemoryUnavailable             the store behind a memory is gone or does not answer; it may come back
-├─ ToolError                     a tool refused or failed; its text is shown to the model
+├─ MemoryUnavailable             the store behind a memory does not respond; it may recover
+├─ ToolError                     a tool refused or failed; the model reads its text
 └─ ModelError                    a model call failed; knows the model
-   ├─ Retryable                  the same call may go through later
-   │  ├─ RateLimited             the provider asks to wait (`retry_after` seconds, if it said)
-   │  ├─ Unreachable             no answer: connection refused or lost, time-out
-   │  └─ ServerFault             the provider answered that it failed (HTTP 5xx)
+   ├─ Retryable                  the same call may succeed later
+   │  ├─ RateLimited             the provider asks to wait (`retry_after` seconds, if reported)
+   │  ├─ Unreachable             no response: connection refused or lost, time-out
+   │  └─ ServerFault             the provider reports a failure of its own (HTTP 5xx)
    ├─ ContextOverflow            the request is longer than the model can read
    ├─ Refused                    a key, permission or quota problem (HTTP 401, 402, 403)
-   └─ BadRequest                 the provider will not take this request
+   └─ BadRequest                 the provider rejects this request
 
-Errors become data only where a step may fail without the turn (a tool's call, of which the model is told; background
-work; a memory that is away) and in the runner: the turn is marked failed and counts against the flow.
+An error becomes data only where the turn can continue: in a tool call, in background work, with an unavailable memory.
+The runner turns any other error into a failed turn, which counts against the flow.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MAX_MESSAGE_CHARS = 4000
-"""Characters of a message."""
+"""Longer messages are truncated."""
 
 
 class AgentlabError(Exception):
-    """Base of all; `str()` is the one line shown to the user, whatever names of others stand in it."""
+    """Base of all errors; `str()` is one line for the user, even if a name in it has line ends."""
 
     def __str__(self) -> str:
         line = " ".join(super().__str__().splitlines())
@@ -43,7 +43,7 @@ class AgentlabError(Exception):
 
 
 class Terminated(BaseException):
-    """The process is to end, by SIGTERM or SIGHUP; as an interrupt, but nothing goes on after it."""
+    """SIGTERM or SIGHUP ends the process; unlike after an interrupt, nothing continues."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -61,7 +61,7 @@ class MissingExtra(ConfigError):
 
 @contextmanager
 def needs(what: str, extra: str) -> Iterator[None]:
-    """Raise MissingExtra where a package that is imported in this block is not installed."""
+    """Raise MissingExtra if a package that this block imports is not installed."""
     try:
         yield
     except ImportError:
@@ -69,7 +69,7 @@ def needs(what: str, extra: str) -> Iterator[None]:
 
 
 class ModelUnavailable(ConfigError):
-    """A model that was named and cannot be had, now that it is to be asked."""
+    """A named model that cannot be loaded or reached when it is first called."""
 
 
 class DatasetError(AgentlabError):
@@ -91,7 +91,7 @@ class RecordingError(AgentlabError):
 class NotRecorded(AgentlabError):
     def __init__(self, problem: str, cause: str) -> None:
         self.cause = cause
-        """What differs from the nearest recording, in a few words that can be counted."""
+        """The difference from the nearest recording, in a few words that can be counted."""
         super().__init__(problem)
 
 
@@ -100,11 +100,11 @@ class WeightsError(AgentlabError):
 
 
 FATAL_ERRORS = (RecordingError, WeightsError, ModelUnavailable)
-"""No turn could go on without it, or each would be paid for again: it ends the run, not a turn."""
+"""Errors that end the run, not a turn: every later turn would fail too, or would be paid for again."""
 
 
 class MemoryUnavailable(AgentlabError):
-    """The store behind a memory is gone or does not answer; it may come back."""
+    """The store behind a memory does not respond; it may recover."""
 
 
 class ToolError(AgentlabError):
@@ -119,7 +119,7 @@ class ModelError(AgentlabError):
 
 
 class Retryable(ModelError):
-    """The same call may go through later."""
+    """The same call may succeed later."""
 
 
 class RateLimited(Retryable):
@@ -127,15 +127,15 @@ class RateLimited(Retryable):
         super().__init__(problem, model)
         self.retry_after = retry_after
         self.other_keys = other_keys
-        """How many keys there are beside the one that failed; the next attempts take those, and need not wait."""
+        """Number of keys beside the failed one; the next attempts use them and need not wait."""
 
 
 class Unreachable(Retryable):
-    """No answer: connection refused or lost, time-out."""
+    """No response: connection refused or lost, time-out."""
 
 
 class ServerFault(Retryable):
-    """The provider answered that it failed (HTTP 5xx)."""
+    """The provider reports a failure of its own (HTTP 5xx)."""
 
 
 class ContextOverflow(ModelError):
@@ -147,4 +147,4 @@ class Refused(ModelError):
 
 
 class BadRequest(ModelError):
-    """The provider will not take this request."""
+    """The provider rejects this request."""

@@ -1,11 +1,11 @@
-"""The one encoder for what is shown: what models, documents, tools and data sets wrote is data in whatever shows it.
+"""Escapes untrusted text for the place that shows it: terminal, log, HTML, Markdown, CSV or JSON.
 
-    printable("\\x1b[2J")              # on a terminal, in a log: what would act or hide is written out: \\x1b[2J
-    paragraph("id\\nFAILED: forged")    # a line of ours: what follows a foreign line end is indented
+    printable("\\x1b[2J")              # on a terminal, in a log: control characters as escapes: \\x1b[2J
+    escape_block("id\\nFAILED: forged") # in a line of ours: the lines after the first are indented
     one_line("two\\nlines")             # a title, a cell of a table
     as_html("<img onerror=...>")       # and as_markdown, fenced, as_csv_cell (CSV), escape_json (a page's script)
 
-All of them also leave out secrets, which stand as `<secret>`.
+Untrusted text comes from models, documents, tools and data sets. All functions also replace secrets by `<secret>`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import unicodedata
 from agentlab.core import secrets
 
 _JOINERS = "\u200c\u200d"
-"""Some scripts cannot be written without them."""
+"""Hidden characters that stay, because some scripts need them."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -28,10 +28,10 @@ def _is_hidden_char(c: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """`text` with line ends and tabs as they are, and whatever else acts on a terminal or is not seen as its escape.
+    """Return `text` with hidden characters as escapes; line ends and tabs stay.
 
-    That is control characters, format characters such as those that turn the direction of writing, half surrogate
-    pairs and characters of private use.
+    Hidden are control characters, format characters (such as those that reverse the direction of writing), half
+    surrogate pairs and characters of private use.
     """
     text = secrets.redact(text)
     if text.isascii() and text.isprintable():
@@ -42,17 +42,17 @@ def printable(text: str) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Of half a surrogate pair, which a model may write and which has no place in UTF-8, its escape."""
+    """Return `text` with each half surrogate pair as an escape: a model may write one, but UTF-8 has none."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def strip_control_chars(text: str) -> str:
-    """`text` without what `printable` writes out, for those who read it as data: a model that is told of a tool."""
+    """Return `text` without hidden characters, for readers of data such as a model that reads a tool description."""
     return "".join(c for c in text if not _is_hidden_char(c))
 
 
 def escape_block(text: str) -> str:
-    """A line of ours with foreign text in it: no line end in that begins what could pass for the next line of ours."""
+    """Return a line of ours that contains untrusted text: further lines are indented, so none looks like ours."""
     return printable(text).replace("\n", "\n    ")
 
 
@@ -61,12 +61,12 @@ def one_line(text: str) -> str:
 
 
 def as_html(text: str) -> str:
-    """`text` as HTML shows it, in attributes too."""
+    """Return `text` escaped for HTML and its attributes."""
     return html.escape(printable(text))
 
 
 def as_markdown(text: str) -> str:
-    """`text` in one line of Markdown in which nothing is a link, code, HTML, a formula, a heading or a list."""
+    """Return `text` as one line of Markdown without links, code, HTML, formulas, headings or lists."""
     text = html.escape(one_line(text), quote=False)
     text = re.sub(r"[\\`*\[\]|~$!]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     text = re.sub(r"(?i)\b(https?|ftp)://", r"\1:\\/\\/", text).replace("www.", r"www\.")
@@ -74,14 +74,14 @@ def as_markdown(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """`text` as a block of code in Markdown, in a fence that is longer than any in it."""
+    """Return `text` as a Markdown code block, whose fence is longer than any fence in `text`."""
     text = printable(text)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}text\n{text}\n{fence}"
 
 
 def as_csv_cell(value: object) -> object:
-    """A value for a spreadsheet, which would run a text that begins as a formula; numbers are left alone."""
+    """Return a value for a spreadsheet: a text that begins like a formula gets a quote, a number stays."""
     if not isinstance(value, str):
         return value
     value = printable(value)
@@ -92,7 +92,7 @@ _ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|\\u....|\\.")
 
 
 def escape_json(text: str) -> str:
-    """JSON in ASCII, as `json.dumps` writes it, whose texts read as `printable` would have them once it is parsed."""
+    """Return ASCII JSON (from `json.dumps`) in which each text, once parsed, is as `printable` returns it."""
 
     def visible(escape: re.Match[str]) -> str:
         if escape[0] in (r"\\", r"\"", r"\/", r"\n", r"\t") or not _is_hidden_char(json.loads(f'"{escape[0]}"')):
@@ -103,7 +103,7 @@ def escape_json(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """Lines of a log that nothing in them can forge; what a message or a traceback goes on with is indented."""
+    """Formatter whose log lines cannot be forged: further lines of a message or traceback are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape_block(super().format(record))

@@ -1,4 +1,4 @@
-"""The typed events a trace is made of, and their JSON rows (the ledger's format).
+"""Typed events of a trace, and their JSON rows (the format of the ledger).
 
 A session's verb appends one event, with child events for its parts:
 
@@ -43,14 +43,14 @@ PHASES: tuple[str, ...] = get_args(Phase)
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What all events share.
+    """Base of all events.
 
-    `seconds` is the accepted attempt alone; of an event with parts, the longest path through them. `start` is on the
-    same clock: seconds of work that had to come before, since the trace began.
+    `seconds` is the time of the accepted attempt alone. For an event with parts, it is the longest path through them.
+    `start` is on the same clock: seconds of work that had to end before, since the trace began.
     """
 
     is_billable: ClassVar[bool] = False
-    """True where the event stands for work that somebody pays for; such an event must have a phase."""
+    """True for events that are counted and paid for; such an event must have a phase."""
 
     id: int
     turn: int
@@ -60,12 +60,12 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     start: float = 0.0
     seconds: float = 0.0
     waited: float = 0.0
-    """Queueing, back-off and failed attempts, in seconds; never part of a latency."""
+    """Seconds in queues, back-off and failed attempts; never part of a latency."""
     attempt: int = 1
     origin: str = "live"
-    """`live`, or `replay` where the numbers are those of a recording or of another row that asked the same."""
+    """`live`, or `replay` if the numbers come from a recording or from an equal call that was in flight."""
     background: bool = False
-    """True for work that the reply did not wait for; never part of a latency."""
+    """True for work that the reply does not wait for; never part of a latency."""
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -78,12 +78,12 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     @property
     def duration_identity(self) -> Any:
-        """What was done in this process and what came of it, as JSON; None where nothing was that takes time."""
+        """Work done in this process and its result, as JSON; None for an event without such work."""
         return None
 
     @property
     def title(self) -> str:
-        """What the event is called when a trace is printed as steps."""
+        """Name of the event when a trace is printed as steps."""
         match self:
             case ModelCall():
                 tools = ", ".join(tool.name for tool in self.request.tools)
@@ -106,12 +106,12 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     @property
     def detail(self) -> str:
-        """What came of it, in a line."""
+        """Result of the event in one line."""
         match self:
             case ModelCall(completion=Completion(message=message, usage=usage)):
                 calls = ", ".join(call.name for call in message.tool_calls)
-                said = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
-                return f"{said} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+                content = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
+                return f"{content} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
             case Search():
                 return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
             case ToolRun():
@@ -135,7 +135,7 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
     model: str
     request: Request
     completion: Completion | None = None
-    """None where no attempt was accepted; `error` then says why, and the call is not counted."""
+    """None if no attempt was accepted; then `error` is the reason and the call is not counted."""
     cost_usd: float | None = None
 
 
@@ -153,7 +153,7 @@ class Search(Event, frozen=True, kw_only=True, tag="search"):
     doc_ids: tuple[str, ...] | None = None
     passages: tuple[Passage, ...] = ()
     index: str = ""
-    """The method and the index it searched."""
+    """The search method and the name of the index."""
 
     @property
     def duration_identity(self) -> Any:
@@ -172,14 +172,14 @@ class ToolRun(Event, frozen=True, kw_only=True, tag="tool"):
 
 
 class Fetch(Event, frozen=True, kw_only=True, tag="fetch"):
-    """Something a tool brought from outside; its seconds are the recorded ones."""
+    """Data that a tool fetches from outside the process; a replay has the recorded seconds."""
 
     is_billable = True
 
     source: str
-    """What was asked, such as `web search`."""
+    """The kind of source, such as `web search`."""
     facts: Any = None
-    """What it was asked for, JSON."""
+    """The request to the source, as JSON."""
 
 
 class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
@@ -189,10 +189,10 @@ class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
     """`recall`, `remember` or `revise`."""
     text: str
     facts: tuple[Fact, ...] = ()
-    """What was found; the fact that was written; or the one that was too near to write another."""
+    """The facts found, the fact written, or the existing fact that is too similar to write another."""
     written: bool = False
     replaces: str | None = None
-    """On `revise`: the id of the fact that was to be replaced."""
+    """On `revise`: the id of the fact to replace."""
     backend: str = ""
 
     @property
@@ -214,7 +214,7 @@ class Notice(Event, frozen=True, kw_only=True, tag="notice"):
 
 
 class Step(Event, frozen=True, kw_only=True, tag="step"):
-    """A named piece of a flow that costs nothing itself; it groups what happens inside it."""
+    """A named part of a flow that groups the events inside it; it costs nothing itself."""
 
     name: str
     text: str = ""
@@ -224,7 +224,7 @@ _EVENT: Any = ModelCall | EmbeddingCall | Search | ToolRun | Fetch | MemoryOp | 
 
 
 def to_row(event: Event, encode_value: Callable[[Any], Any] = to_json) -> dict[str, Any]:
-    """An event as one JSON record, each value as `encode_value` writes it; `from_row` is the way back."""
+    """Return an event as one JSON record, each value encoded by `encode_value`; `from_row` reverses it."""
     values = asdict(event).items()
     return {"kind": event.kind} | {
         name: value if type(value) in PLAIN else encode_value(value) for name, value in values
@@ -232,7 +232,7 @@ def to_row(event: Event, encode_value: Callable[[Any], Any] = to_json) -> dict[s
 
 
 def from_row(row: Mapping[str, Any]) -> Event:
-    """The event of a row; keys that it does not know are passed over. Raises ValueError."""
+    """Return the event of a row, ignoring unknown keys; raises ValueError if the row is not an event."""
     return cast("Event", from_json(_EVENT, row))
 
 

@@ -1,7 +1,7 @@
-"""Files that are replaced, or added to, whole or not at all, and read within limits.
+"""Atomic writes and appends, and reads with a size limit.
 
-Only ordinary files are read and added to: a pipe would block for ever, a device never end. A link is followed where a
-user named the file, and refused (`links=False`) where it was found in a folder that others may have filled.
+Only ordinary files are opened: a pipe blocks for ever, a device never ends. Links are followed if a user named the
+file. They are refused (`follow_links=False`) in folders that others may have filled.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from agentlab.core.errors import ConfigError
 
 MAX_USER_FILE_BYTES = 16 * 2**20
 MAX_GENERATED_FILE_BYTES = 2**31
-"""Bytes of a file that is read whole: of one that somebody wrote, and of one that a program did."""
+"""Bytes of a file that is read at once: written by a person, written by a program."""
 MAX_STREAMED_FILE_BYTES = 2**44
-"""Of a file that is read a line or a piece at a time."""
+"""Bytes of a file that is read a line or a part at a time."""
 MAX_LINE_BYTES = 64 * 2**20
 
 
 def open_regular_file(
     path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES, *, follow_links: bool = True
 ) -> BufferedReader:
-    """An ordinary file of at most `most` bytes, to be read; raises OSError, whose `strerror` says what is wrong."""
+    """Open an ordinary file of at most `max_bytes` for reading; raises OSError with the reason in `strerror`."""
     descriptor = _open(path, os.O_RDONLY, follow_links=follow_links)
     if (size := os.fstat(descriptor).st_size) > max_bytes:
         os.close(descriptor)
@@ -40,14 +40,14 @@ def open_regular_file(
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links: bool = True) -> bytes:
-    """All of an ordinary file; raises OSError as `open_regular_file` does."""
+    """Return the content of an ordinary file; raises OSError as `open_regular_file` does."""
     with open_regular_file(path, max_bytes, follow_links=follow_links) as file:
-        # What grows while it is read, or has no size, ends here too.
+        # A file may grow while it is read, so the limit applies again.
         return file.read(max_bytes)
 
 
 def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links: bool = True) -> str:
-    """The same of UTF-8; raises OSError, and ValueError in one line for other bytes."""
+    """Return the text of an ordinary UTF-8 file; raises OSError, or ValueError in one line for other bytes."""
     try:
         return read_bytes(path, max_bytes, follow_links=follow_links).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -55,32 +55,32 @@ def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links:
 
 
 class HeldFile:
-    """An ordinary file that is read again and again, open for as long as anybody holds this; raises OSError."""
+    """Ordinary file that is read many times; it stays open until this object is deleted. Raises OSError."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> None:
         self.path = path
         self._file = open_regular_file(path, max_bytes, follow_links=False)
         weakref.finalize(self, self._file.close)
 
-    def at(self, place: int = 0) -> BufferedReader:
-        """The open file, to be read from the byte `place` on."""
-        self._file.seek(place)
+    def at(self, offset: int = 0) -> BufferedReader:
+        """Return the open file, positioned at the byte `offset`."""
+        self._file.seek(offset)
         return self._file
 
 
 def iter_lines(file: IO[AnyStr]) -> Iterator[AnyStr]:
-    """The lines of a file with their ends; raises ValueError for one past `MAX_LINE_BYTES`."""
+    """Yield the lines of a file with their line ends; raises ValueError for a line over `MAX_LINE_BYTES`."""
     while line := file.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a line of more than {MAX_LINE_BYTES:,} bytes")
         yield line
 
 
-def _open(path: Path, how: int, *, follow_links: bool) -> int:
-    """A descriptor of an ordinary file; nothing waits for the other end of a pipe."""
+def _open(path: Path, flags: int, *, follow_links: bool) -> int:
+    """Return a descriptor of an ordinary file, without waiting for the other end of a pipe."""
     try:
         follow = 0 if follow_links else os.O_NOFOLLOW
-        descriptor = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK | follow, 0o666)
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | follow, 0o666)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link; put the file itself in its place") from None
@@ -98,20 +98,20 @@ _NOT_ORDINARY = "it is a pipe or a device, not an ordinary file"
 
 
 class AppendOnlyFile:
-    """A file that is only added to, open from the first addition on for as long as anybody holds this."""
+    """File that only grows; it is open from the first `add` until this object is deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
 
     def add(self, data: bytes) -> None:
-        """Add `data` at the end, or nothing of it. Raises OSError, and then the file is as it was."""
+        """Append all of `data` or nothing; raises OSError and then leaves the file unchanged."""
         if self._descriptor is None:
             self._descriptor = _open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, follow_links=False)
             self._close = weakref.finalize(self, os.close, self._descriptor)
         written = 0
         try:
-            # A disk that is full takes a part first, and says so only when asked for the rest.
+            # A full disk accepts a part first and fails only on the rest.
             while written < len(data):
                 written += os.write(self._descriptor, data[written:] if written else data)
         except BaseException:
@@ -126,19 +126,19 @@ class AppendOnlyFile:
 
 
 def open_log(path: Path) -> TextIO:
-    """An ordinary file to which text is added; raises OSError."""
+    """Open an ordinary file to append text; raises OSError."""
     descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, follow_links=False)
     return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def append_atomically(path: Path, data: bytes) -> None:
-    """`AppendOnlyFile.add`, once."""
+    """Append all of `data` to a file or nothing; raises OSError."""
     with contextlib.closing(AppendOnlyFile(path)) as file:
         file.add(data)
 
 
 def truncate_partial_line(path: Path) -> None:
-    """Take away what stands after the last line end; raises OSError."""
+    """Remove the text after the last line end; raises OSError."""
     with os.fdopen(_open(path, os.O_RDWR | os.O_CREAT, follow_links=False), "r+b") as file:
         whole = sum(len(line) for line in iter_lines(file) if line.endswith(b"\n"))
         if whole < file.tell():
@@ -146,7 +146,7 @@ def truncate_partial_line(path: Path) -> None:
 
 
 def is_disk_full(error: BaseException | str | None) -> bool:
-    """Whether it says, or what led to it says, that the disk is full; a library may hand on the words alone."""
+    """Return True if an error or one of its causes reports a full disk; some libraries pass on only its text."""
     while isinstance(error, BaseException):
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True
@@ -157,16 +157,16 @@ def is_disk_full(error: BaseException | str | None) -> bool:
 
 
 def remove_temp_files(folder: Path) -> None:
-    """Delete what a process that was killed inside `write_atomically` left behind; raises OSError."""
+    """Delete the files of processes that were killed inside `write_atomically`; raises OSError."""
     for file in folder.iterdir():
         if re.fullmatch(r"\..+\.[0-9a-f]{32}\.new", file.name):
             file.unlink()
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file in one step: whoever reads it, even after a power cut, finds the old content or the new one whole.
+    """Replace a file in one step: even after a power cut it has all of the old content or all of the new.
 
-    Half a surrogate pair, which a model may write, becomes its escape. Raises OSError, and then nothing has changed.
+    Half a surrogate pair, which a model may write, becomes its escape. Raises OSError and then changes nothing.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex}.new"
@@ -181,7 +181,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def data_folder(given: str | None = None) -> Path:
-    """Where the agent keeps its files: as given, or as LLM_AGENT_DATA_DIR says, or `data` in the working directory."""
+    """Return the agent's data folder: `given`, else LLM_AGENT_DATA_DIR, else `data` in the current folder.
+
+    Raises ConfigError if it is a file.
+    """
     folder = Path(given or os.environ.get("LLM_AGENT_DATA_DIR") or "data").expanduser()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; the agent's data folder (LLM_AGENT_DATA_DIR) has to be a folder")

@@ -1,4 +1,4 @@
-"""Strict JSONL, a row of one shape a line: what cannot be read is an error that names file, line and key."""
+"""Reads strict JSONL, one validated row a line; errors name file, line and key."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def read_rows(file: Path, row: type[Row], unique_key: str | None = None) -> Iterator[tuple[int, Row]]:
-    """The lines of a file, each with its number; raises DatasetError naming file, line and key.
+    """Yield the rows of a file, each with its line number; raises DatasetError with file, line and key.
 
-    `distinct` is a key under which no two lines may have the same text.
+    `unique_key` names a key that must have another value in each line.
     """
     seen: dict[str, int] = {}
     number = 0
     try:
-        # Bytes, because text mode would also end lines at characters that may stand inside a JSON string.
+        # Read bytes: text mode also ends lines at characters that a JSON string may contain.
         with open_regular_file(file, follow_links=False) as lines:
             for number, line in enumerate(iter_lines(lines), 1):
                 if line.removeprefix(codecs.BOM_UTF8).strip():
-                    read = _row(line, row, file, number)
-                    if (
-                        unique_key is not None
-                        and (first := seen.setdefault(getattr(read, unique_key), number)) < number
-                    ):
-                        problem = f"{unique_key}: {getattr(read, unique_key)!r} stands in line {first} too"
-                        raise DatasetError(problem, file, number)
-                    yield number, read
+                    parsed = _row(line, row, file, number)
+                    if unique_key is not None:
+                        value = getattr(parsed, unique_key)
+                        if (first := seen.setdefault(value, number)) < number:
+                            problem = f"{unique_key}: duplicate {value!r}; first used in line {first}"
+                            raise DatasetError(problem, file, number)
+                    yield number, parsed
     except OSError as error:
         raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
     except ValueError as problem:
@@ -52,7 +51,7 @@ def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
     parsed = parse_line(line, file, number)
     try:
         if b"\\ud" in line.lower():
-            json.dumps(parsed, ensure_ascii=False).encode()  # half a surrogate pair cannot be written down again
+            json.dumps(parsed, ensure_ascii=False).encode()  # UTF-8 cannot hold half a surrogate pair
         return row.model_validate(parsed)
     except ValidationError as problem:
         raise DatasetError(first_error(problem, row), file, number) from None
@@ -61,7 +60,7 @@ def _row(line: bytes, row: type[Row], file: Path, number: int) -> Row:
 
 
 def parse_line(line: bytes, file: Path, number: int) -> Any:
-    """The JSON of a line; raises DatasetError."""
+    """Return the JSON value of a line; raises DatasetError with file and line."""
     try:
         return parse_json(line)
     except UnicodeDecodeError:
@@ -73,16 +72,16 @@ def parse_line(line: bytes, file: Path, number: int) -> Any:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The model that stands in a type, such as Turn in list[Turn]; None without one."""
+    """Return the pydantic model inside a type, such as Turn in list[Turn]; None if there is none."""
     if hasattr(annotation, "model_fields"):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
 
 
 def first_error(problem: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a pydantic error in one line: where, what, and the nearest known key."""
+    """Return the first problem of a pydantic error in one line: location, problem, and the nearest known key."""
     first = problem.errors()[0]
-    where = ".".join(shorten(str(part), 60) for part in first["loc"])
+    location = ".".join(shorten(str(part), 60) for part in first["loc"])
     message = " ".join(first["msg"].removeprefix("Value error, ").split())[:500]
     if first["type"] == "model_type":
         message = "not a JSON object"
@@ -92,6 +91,6 @@ def first_error(problem: ValidationError, model: type[BaseModel]) -> str:
             if isinstance(part, str):
                 field = getattr(owner, "model_fields", {}).get(part)
                 owner = _model_in(field.annotation) if field else None
-        known = list(getattr(owner, "model_fields", {}))
-        message = unknown_name("key", str(first["loc"][-1]), known) if known else "unknown key"
-    return f"{where}: {message}" if where else message
+        keys = list(getattr(owner, "model_fields", {}))
+        message = unknown_name("key", str(first["loc"][-1]), keys) if keys else "unknown key"
+    return f"{location}: {message}" if location else message

@@ -1,7 +1,7 @@
-"""Plain frozen values that travel through agentlab: messages, requests, completions, passages, replies.
+"""Plain frozen values: messages, requests, completions, passages, facts, user turns and replies.
 
-They hold no behaviour beyond conversion to and from JSON, know no provider and import nothing of ours.
-The model's own role is `agent`; each adapter translates it to its provider's word.
+They have no behaviour beyond conversion to and from JSON, know no provider and import no other module of agentlab.
+The role of the model is `agent`; each provider translates it to its own word.
 
     Message(role="agent", tool_calls=(ToolCall(id="c1", name="lookup_documents", arguments={"query": "offside"}),))
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Role = Literal["system", "user", "agent", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 CHARACTERS_PER_TOKEN = 4
-"""Of English, roughly: where no tokenizer is at hand."""
+"""Rough average for English, for use without a tokenizer."""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
 
 
@@ -30,7 +30,7 @@ PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def to_json(value: Any) -> Any:
-    """Turn nested values into what `json.dumps` accepts; fields at their default are left out."""
+    """Return nested values as plain JSON values; fields with their default are left out."""
     cls: Any = type(value)
     if cls in PLAIN:
         return value
@@ -49,7 +49,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
-    """The way back from `to_json`; raises ValueError, with the place, for what is no `kind`."""
+    """Return the value that `to_json` encoded; raises ValueError, with the location, if it is not a `kind`."""
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as problem:
@@ -58,21 +58,20 @@ def from_json(kind: type[T], record: Mapping[str, Any]) -> T:
 
 @functools.cache
 def field_defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields of a type in order, each with its default; a field without one has NODEFAULT."""
-    found = fields(cls)
-    return tuple((f.name, f.default if f.default_factory is NODEFAULT else f.default_factory()) for f in found)
+    """Return the fields of a type in order, each with its default or NODEFAULT."""
+    return tuple((f.name, f.default if f.default_factory is NODEFAULT else f.default_factory()) for f in fields(cls))
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """One call the model asks for."""
+    """One tool call of a model."""
 
     id: str
     name: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     malformed: str | None = None
-    """The arguments as the model wrote them, where they were not a JSON object."""
+    """The arguments as the model wrote them, if they are not a JSON object."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Opaque provider data that has to be sent back with the call."""
+    """Provider data to send back unchanged with the call."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -87,12 +86,12 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 def is_text_only(value: Any) -> TypeGuard[Message]:
-    """Whether it is a message of words alone: no calls, no answer to one, nothing opaque."""
+    """Return True for a message with text only: no tool calls, no tool result, no provider data."""
     return isinstance(value, Message) and value.tool_call_id is None and not (value.tool_calls or value.extra)
 
 
 def as_messages(given: Any) -> tuple[Message, ...]:
-    """A text as one user message, messages as they are; TypeError, with what is taken, for anything else."""
+    """Return a text as one user message, and messages unchanged; raises TypeError for anything else."""
     if isinstance(given, str):
         return (Message(role="user", text=given),)
     messages = tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
@@ -119,7 +118,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """What a model is told of a tool; `parameters` is a JSON schema of type object."""
+    """Description of a tool for a model; `parameters` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -127,7 +126,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """Exactly what a model is asked: nothing that reaches the provider is kept elsewhere."""
+    """One request to a model; it contains everything that reaches the provider."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -143,19 +142,19 @@ class Completion(Struct, frozen=True, kw_only=True):
     message: Message
     usage: Usage = Usage()
     model: str = ""
-    """The model that answered, in the provider's own words."""
+    """The model that answered, as the provider names it."""
     finish_reason: FinishReason = "stop"
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """Text of the model's message."""
         return self.message.text
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """A piece of a document: `text` is the document's text from `start` to `end` (characters).
+    """Part of a document: `text` is the document's text from `start` to `end` (characters).
 
-    It prints as its text.
+    `str()` returns its text.
     """
 
     id: str
@@ -165,7 +164,7 @@ class Passage(Struct, frozen=True, kw_only=True):
     start: int
     end: int
     score: float | None = None
-    """Relevance for the query it was retrieved for; higher is better."""
+    """Relevance to the query; higher is better."""
 
     def __str__(self) -> str:
         return self.text
@@ -178,31 +177,31 @@ class Citation(Struct, frozen=True, kw_only=True):
     passage_id: str
     title: str
     marker: int = 0
-    """The number by which the reply names it, as in `[2]`; 0 where it does not."""
+    """The number in the reply, as in `[2]`; 0 if the reply has none."""
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One thing remembered; facts never change, an update makes a new one."""
+    """One stored fact of a memory; facts never change, an update makes a new one."""
 
     id: str
     text: str
     created: datetime
     score: float | None = None
-    """Cosine similarity to what was asked, -1 to 1, to six places; None where nothing was asked."""
+    """Cosine similarity to the query, -1 to 1, rounded to six places; None without a query."""
     about: str = ""
-    """Who told it; "" for whoever the memory belongs to."""
+    """Name of the speaker; "" for the owner of the memory."""
 
 
 class AddResult(Struct, frozen=True, kw_only=True):
-    """What became of a text that was to be remembered."""
+    """Result of adding a text to a memory."""
 
     fact: Fact
-    """The new fact, or the one that is too near to it, with its score."""
+    """The new fact, or the existing one that is too similar, with its score."""
     is_new: bool
 
 
 class UserTurn(Struct, frozen=True, kw_only=True):
-    """What a flow is given of a turn: what the user said, never what is expected of the reply."""
+    """The user's message as a flow sees it, without the expectations of the data set."""
 
     text: str
     speaker_id: str | None = None
@@ -211,14 +210,14 @@ class UserTurn(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What a flow answers. `text` is graded; `citations` are graded apart and shown below it."""
+    """Reply of a flow. Scorers grade `text`, and `citations` separately; citations are shown below the text."""
 
     text: str
     citations: tuple[Citation, ...] = ()
     data: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Whatever else the flow wants to hand on, JSON values only."""
+    """Further JSON values that the flow returns."""
 
     @property
     def display_text(self) -> str:
-        """What the user reads: the text, with its sources where the flow names them."""
+        """Text for the user, with its sources if the flow names them."""
         return str(self.data.get("shown", self.text))

@@ -1,9 +1,13 @@
-"""Finds flows, models, embedders, tools and scorers by name; no registry is edited.
+"""Finds flows, models, embedders, memories, tools and scorers by name; nothing is registered.
 
-A name is looked up as a file or package of the room (`agentlab/flows/rag_only.py` is `rag_only`, `agentlab/flows/ego/`
-is `ego`), then as an entry point that another package declares (group `agentlab.flows`), then as `module` or
-`module:attribute`, where the current folder counts; `my_flow` and `./my_flow.py` name a file of one's own there. Tools
-stand several to a file: there the name is that of a function with the decorator `@tool`.
+A name is looked up in this order:
+
+* a file or package of the room: `agentlab/flows/rag_only.py` is `rag_only`, `agentlab/flows/ego/` is `ego`;
+* an entry point of another package, in a group such as `agentlab.flows`;
+* a file or module of the user: `./my_flow.py`, `my_flow`, `package.module` or `module:attribute`.
+
+User files are looked up from the current folder. A tool's name is the name of a function with the decorator `@tool`;
+a file may contain several.
 """
 
 from __future__ import annotations
@@ -31,25 +35,25 @@ GROUPS = {
     "tools": ("tool", "spec", "run"),
     "evals.scorers": ("scorer", "score", "metrics"),
 }
-"""The name of a thing of the room, and what it can do; the file of the room is known by the first of that."""
+"""Noun for a plug-in of each room, and its functions; a file that defines the first function is a plug-in."""
 _TOOL = re.compile(r'^@tool\(.*?^async def (\w+).*?"""(.*?)(?:"""|\n)', re.MULTILINE | re.DOTALL)
 LISTED = 40
 MAX_NAME_CHARS = 200
-"""Names in a message, and characters of one."""
+"""Number of names in a message, and characters of a name."""
 
 
 def names(room: str) -> dict[str, str]:
-    """Every name in a room with the first line of its docstring; nothing is imported."""
-    found = {name: summary for name, (_, summary) in _ours(room).items()}
+    """Return every name of a room with the first line of its docstring; imports nothing."""
+    summaries = {name: summary for name, (_, summary) in _shipped(room).items()}
     for entry in _entry_points().select(group=f"agentlab.{room}"):
-        found.setdefault(entry.name, f"from {entry.value}")
-    return found
+        summaries.setdefault(entry.name, f"from {entry.value}")
+    return summaries
 
 
 @functools.cache
-def _ours(room: str) -> dict[str, tuple[str, str]]:
-    """What we have in a room: the module it stands in, and the first line of its docstring."""
-    found: dict[str, tuple[str, str]] = {}
+def _shipped(room: str) -> dict[str, tuple[str, str]]:
+    """Return the plug-ins of this package in a room: module and first line of the docstring, by name."""
+    plugins: dict[str, tuple[str, str]] = {}
     folder = Path(__file__).parents[1].joinpath(*room.split("."))
     verb = GROUPS[room][1]
     defined = re.compile(rf'^(async )?def {verb}\b|^__all__ = .*"{verb}"', re.MULTILINE)
@@ -58,23 +62,23 @@ def _ours(room: str) -> dict[str, tuple[str, str]]:
         name = file.parent.name if file.stem == "__init__" else file.stem
         module = f"agentlab.{room}.{name}"
         if room == "tools":
-            found |= {tool[1]: (module, tool[2]) for tool in _TOOL.finditer(source)}
+            plugins |= {tool[1]: (module, tool[2]) for tool in _TOOL.finditer(source)}
         elif defined.search(source):
-            found[name] = module, source.removeprefix('"""').partition("\n")[0].removesuffix('"""')
-    return dict(sorted(found.items()))
+            plugins[name] = module, source.removeprefix('"""').partition("\n")[0].removesuffix('"""')
+    return dict(sorted(plugins.items()))
 
 
 @functools.cache
 def _entry_points() -> Any:
-    """What other packages declare; looked for once, because that reads a file of every package that is installed."""
+    """Return the entry points of all packages; cached, because it reads a file of every installed package."""
     return metadata.entry_points()
 
 
 def resolve(room: str, name: str) -> Any:
-    """The module or object called `name`; raises ConfigError with the nearest known name."""
-    if name in (ours := _ours(room)):
-        found = importlib.import_module(ours[name][0])
-        return getattr(found, name) if room == "tools" else found
+    """Return the module or object called `name`; raises ConfigError with the nearest known name."""
+    if name in (shipped := _shipped(room)):
+        plugin = importlib.import_module(shipped[name][0])
+        return getattr(plugin, name) if room == "tools" else plugin
     what = f"{GROUPS[room][0]} {name!r}"
     for entry in _entry_points().select(group=f"agentlab.{room}", name=name):
         return _loaded(room, what, entry.load)
@@ -90,7 +94,7 @@ def resolve(room: str, name: str) -> Any:
 
 
 def resolve_provider(room: str, name: str) -> tuple[Any, str]:
-    """The module behind the first part of `provider/name`, and the rest; raises ConfigError as `resolve` does."""
+    """Return the provider's module and the rest of `provider/name`; raises ConfigError as `resolve` does."""
     first, slash, rest = name.partition("/")
     if not slash or not rest:
         raise ConfigError(f"{name!r} is not a {GROUPS[room][0].split()[0]} name; it has the form provider/name")
@@ -98,15 +102,15 @@ def resolve_provider(room: str, name: str) -> tuple[Any, str]:
 
 
 def default_label(name: str) -> str:
-    """What results call a thing named so: a file of one's own goes by its stem, or by the attribute that was named."""
+    """Return the default label: the attribute or stem of a user file, otherwise the name."""
     file, _, attribute = name.partition(":")
     return (attribute or Path(file).stem) if file.endswith(".py") else name
 
 
 def _load_user_file(file: Path, attribute: str) -> Any:
-    """Run a file of the user's anew, so that what was changed since counts; it may import what stands beside it."""
+    """Execute a file of the user again, so that edits take effect; it may import files beside it."""
     _make_importable(file.parent)
-    name = f"own:{file.stem}"  # in no other module's place
+    name = f"own:{file.stem}"  # replaces no other module
     module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None, origin=str(file)))
     module.__file__ = str(file)
     sys.modules[name] = module
@@ -115,19 +119,19 @@ def _load_user_file(file: Path, attribute: str) -> Any:
 
 
 def _make_importable(folder: Path) -> None:
-    if (place := str(folder.resolve())) not in sys.path:
-        sys.path.append(place)
+    if (path := str(folder.resolve())) not in sys.path:
+        sys.path.append(path)
 
 
 def _import(module: str, attribute: str) -> Any:
     _make_importable(Path())
-    found: ModuleType = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    imported: ModuleType = importlib.import_module(module)
+    return getattr(imported, attribute) if attribute else imported
 
 
 def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
     try:
-        found = load()
+        plugin = load()
     except AgentlabError:
         raise
     except (ImportError, AttributeError, SyntaxError) as problem:
@@ -137,19 +141,19 @@ def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
         raise ConfigError(
             f"cannot load the {what}: {type(problem).__name__}: {problem} ({Path(frame.filename).name}:{frame.lineno})"
         ) from None
-    # A flow may be a function, too; who plays it looks closer.
+    # A flow may also be a function; the workbench validates it.
     for verb in () if room == "flows" else GROUPS[room][1:]:
-        if not hasattr(found, verb):
+        if not hasattr(plugin, verb):
             raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
-    return found
+    return plugin
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """One line for a name that does not exist: what it could have been, and what there is."""
+    """Return one line for a name that does not exist: the nearest name and all known ones."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
-    more = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
-    asked = repr(name) if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]!r}..."
-    return f"unknown {what} {asked}.{hint} Known: {', '.join([*listed, *more])}"
+    rest = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
+    quoted = repr(name) if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]!r}..."
+    return f"unknown {what} {quoted}.{hint} Known: {', '.join([*listed, *rest])}"

@@ -1,4 +1,4 @@
-"""What a completion costs in dollars, by a dated price table that users can lay their own over."""
+"""Prices of models and the cost of a completion in dollars; a user's table overrides the shipped one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Price(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     input: float = Field(ge=0)
-    cached_input: float | None = Field(None, ge=0, description="where not given, cached tokens cost what others cost")
+    cached_input: float | None = Field(None, ge=0, description="if missing, cached tokens cost as much as other input")
     output: float = Field(ge=0)
 
 
@@ -32,22 +32,22 @@ class _File(BaseModel):
 
 
 class PriceTable:
-    """Prices by model name; a name may end in `*`. The most exact name wins, the user's table over ours."""
+    """Prices by model name; a name may end in `*`. The longest fitting name wins."""
 
     def __init__(self, prices: dict[str, Price], dated: str) -> None:
         self.dated = dated
         self._prices = prices
-        self._found: dict[str, Price | None] = {}
+        self._by_model: dict[str, Price | None] = {}
 
     def price_of(self, model: str) -> Price | None:
-        if model not in self._found:
+        if model not in self._by_model:
             fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
             name = model if model in self._prices else max(fitting, key=len, default="")
-            self._found[model] = self._prices.get(name)
-        return self._found[model]
+            self._by_model[model] = self._prices.get(name)
+        return self._by_model[model]
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """Dollars for `usage`; None where the model has no price or the provider reported no tokens."""
+        """Return the dollars for `usage`; None if the model has no price or the provider reported no tokens."""
         price = self.price_of(model)
         if price is None or usage.input_tokens is None or usage.output_tokens is None:
             return None
@@ -74,11 +74,11 @@ def load_prices(path: str | Path | None = None) -> PriceTable:
     return PriceTable(prices, dated)
 
 
-def _parse(text: str, where: str) -> tuple[str, dict[str, Price]]:
+def _parse(text: str, location: str) -> tuple[str, dict[str, Price]]:
     try:
         table = _File.model_validate(parse_yaml(text))
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {first_error(problem, _File)}") from None
+        raise ConfigError(f"{location}: {first_error(problem, _File)}") from None
     except ValueError as problem:
-        raise ConfigError(f"{where}: {problem}") from None
+        raise ConfigError(f"{location}: {problem}") from None
     return str(table.dated), table.models

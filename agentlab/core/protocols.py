@@ -1,6 +1,6 @@
-"""What a session is built on: the shapes of a model, an embedder, an index, a memory and a tool.
+"""Interfaces that a session uses: model, embedder, index, memory, tool and gateway.
 
-Each is as narrow as its double in a test allows; implementations live in their own rooms and do not know each other.
+Each is small enough for a short test double. Implementations are in their own rooms and do not import each other.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ T = TypeVar("T")
 Emit = Callable[[str], None]
 NewId = Callable[[], str]
 RELEVANCE_THRESHOLD = 0.15
-"""Cosine similarity from which a remembered fact is brought; measured by `evals/bench/memory_threshold.py`."""
+"""Minimum cosine similarity of a recalled fact; measured by `evals/bench/memory_threshold.py`."""
 DUPLICATE_THRESHOLD = 0.9
-"""Cosine similarity from which a text that is to be remembered counts as known already."""
+"""Cosine similarity from which a new text counts as a duplicate of a stored fact."""
 
 
 class Model(Protocol):
-    """A language model. It neither retries nor stores nor counts; it raises the errors of `agentlab.core.errors`."""
+    """A language model. It does not retry, store or count; it raises the errors of `agentlab.core.errors`."""
 
     name: str
     """`provider/model`, as users type it."""
     parallel: int | None
-    """How many requests it can serve at once; None: no limit of its own."""
+    """Maximum number of parallel requests; None: no limit."""
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        """Answer `request`, handing each piece of visible text to `emit` as it arrives."""
+        """Return the answer to `request`; calls `emit` with each piece of visible text as it arrives."""
         ...
 
     async def close(self) -> None: ...
@@ -62,11 +62,11 @@ class IndexedDocument(Protocol):
 
 
 class Index(Protocol):
-    """A read-only index of a corpus; `embedder` is None where queries need no vector."""
+    """A read-only index of a corpus; `embedder` is None if queries need no vector."""
 
     @property
     def name(self) -> str:
-        """How it searches and what, short enough for a ledger."""
+        """Short name of the search method and the corpus, for the ledger."""
         ...
 
     @property
@@ -77,17 +77,17 @@ class Index(Protocol):
     async def search(
         self, query: str, vector: np.ndarray | None, *, top_k: int, doc_ids: Sequence[str] | None = None
     ) -> tuple[Passage, ...]:
-        """The `top_k` best passages, best first; with `doc_ids`, of these documents only."""
+        """Return the `top_k` best passages, best first; with `doc_ids`, only of these documents."""
         ...
 
 
 class Memory(Protocol):
-    """Long-term memory of one user. Facts are listed oldest first; of equal scores the older comes first.
+    """Long-term memory of one user. Facts are listed oldest first; with equal scores the older one is first.
 
-    A backend with an approximate index looks at a few facts more than it was asked for, and ranks those.
+    A backend with an approximate index fetches a few facts more than requested, and ranks those.
 
-    Vectors are of shape (dimensions,) and come from `embedder`. Every method raises MemoryUnavailable when the backend
-    cannot be reached or its files are gone; it can be asked again, and answers once the backend is back.
+    Vectors have the shape (dimensions,) and come from `embedder`. Every method raises MemoryUnavailable if the backend
+    does not respond or its files are missing. A later call succeeds once the backend has recovered.
     """
 
     @property
@@ -96,13 +96,13 @@ class Memory(Protocol):
     def user(self) -> str: ...
     @property
     def embedder(self) -> Embedder | None:
-        """What texts and queries are embedded with; None for a memory that needs no vectors."""
+        """Embedder of texts and queries; None for a memory that needs no vectors."""
         ...
 
     async def search(
         self, text: str, vector: np.ndarray | None, *, top_k: int = 3, min_score: float | None = None
     ) -> tuple[Fact, ...]:
-        """The `top_k` facts nearest to the query, best first, none below `min_score`."""
+        """Return the `top_k` facts nearest to the query, best first, none below `min_score`."""
         ...
 
     async def add(
@@ -115,9 +115,9 @@ class Memory(Protocol):
         duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
     ) -> AddResult:
-        """Store `text`, unless a fact scores `duplicate_threshold` or more against it; None: store it in any case.
+        """Store `text`, unless a stored fact has a similarity of at least `duplicate_threshold` (None: always store).
 
-        `new_id` is asked until it gives an id that is free. ToolError for a text that is empty or beyond all measure.
+        `new_id` is called until it returns an unused id. Raises ToolError for a text that is empty or too long.
         """
         ...
 
@@ -129,46 +129,46 @@ class Memory(Protocol):
         created: Sequence[datetime],
         new_id: NewId,
     ) -> tuple[Fact, ...]:
-        """Store many texts in their order and at once, none of them compared with anything.
+        """Store many texts in their order, without a search for duplicates.
 
-        If the backend fails on the way, the first of them may be stored.
+        If the backend fails on the way, the first texts may be stored.
         """
         ...
 
     async def update(
         self, fact_id: str, text: str, vector: np.ndarray | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
-        """Delete a fact and store `text`, about the same person, under a new id; both or neither.
+        """Replace a fact by `text`, about the same person and with a new id; both steps happen or neither.
 
-        None if there is no such id.
+        Returns None if there is no such id.
         """
         ...
 
     async def delete(self, fact_id: str) -> bool:
-        """Forget a fact; False if there is no such id."""
+        """Delete a fact; returns False if there is no such id."""
         ...
 
     async def get(self, fact_id: str) -> Fact | None: ...
     async def facts(self) -> tuple[Fact, ...]:
-        """Everything remembered about the user."""
+        """Return all facts of the user."""
         ...
 
     async def clear(self) -> int:
-        """Forget everything about the user; returns how many facts that were."""
+        """Delete all facts of the user; returns their number."""
         ...
 
     async def snapshot(self) -> Memory:
-        """An independent copy of this moment: neither sees what is written to the other. Close it after use."""
+        """Return an independent copy: writes to one are not visible in the other. Close it after use."""
         ...
 
     async def close(self) -> None: ...
     async def drop(self) -> None:
-        """Forget everything and close: the end of a store that nobody is to open again."""
+        """Delete the store and close it."""
         ...
 
 
 class ToolContext(Protocol):
-    """What a tool is handed of the session it works in; what each verb does is said there."""
+    """The part of a session that a tool may use; `Session` documents each verb."""
 
     @property
     def now(self) -> datetime: ...
@@ -190,72 +190,72 @@ class ToolContext(Protocol):
 
 
 class Tool(Protocol):
-    """What a model can call; an `instruction` beside these says how to write the arguments."""
+    """A tool for a model; an optional attribute `instruction` explains how to write the arguments."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
     def run(self, arguments: dict[str, Any], context: ToolContext, /) -> Awaitable[str] | str:
-        """Do the work with validated arguments; raise ToolError with a sentence the model can act on."""
+        """Run with validated arguments and return a text; raises ToolError with a sentence that helps the model."""
         ...
 
 
 class CallSite(NamedTuple):
-    """Where in a conversation a request is made."""
+    """Position of a request in its conversation."""
 
     turn: int
     path: tuple[int, ...] = ()
-    """The branches of parallel work that lead there, by number; below zero, pieces of background work."""
+    """Numbers of the parallel branches that lead to it; negative numbers are background tasks."""
 
 
 class Gateway(Protocol):
-    """A conversation's one way out of the process. What goes wrong is in the answer; nothing here raises."""
+    """All calls of a conversation that leave the process. Failures are in the result; no method raises."""
 
     @property
     def name(self) -> str:
-        """The model that answers."""
+        """Name of the model."""
         ...
 
     def switch_to(self, other: Any) -> None:
-        """Ask as `other` does from here on; how often each request was made before still counts."""
+        """Use the model and recorder of `other` from now on; the occurrence counts stay."""
         ...
 
     async def ask(
         self, request: Request, place: CallSite, emit: Emit, on_restart: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
-        """The model's answer, asked for as often as need be; `emit` is given its text as it arrives.
+        """Return the model's completion, after retries if necessary; `emit` gets its text as it arrives.
 
-        `again` is called where what was given is void, because a further attempt begins.
+        `on_restart` is called when another attempt starts and the text emitted so far is void.
         """
         ...
 
     async def embed(self, text: str) -> CallResult[np.ndarray]:
-        """The vector of a query: float32, shape (dimensions,)."""
+        """Return the vector of a query: float32, shape (dimensions,)."""
         ...
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> CallResult[Any]:
-        """What `ask` brings from outside, JSON; `kind` and `facts` (JSON) say in full what is asked for."""
+        """Return the JSON that `ask` fetches from outside; `kind` and `facts` (JSON) identify the request."""
         ...
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
-        """Seconds and origin of work that was done in this process; `work` says in JSON what it was."""
+        """Return seconds and origin of work in this process; `work` (JSON) identifies it."""
         ...
 
 
 class CallResult(Struct, Generic[T], frozen=True, kw_only=True):
-    """What came of one call, and all that its event says of it."""
+    """Result of one call, with all fields of its event."""
 
     value: T | None = None
     seconds: float = 0.0
-    """What the accepted attempt took."""
+    """Seconds of the accepted attempt."""
     waited: float = 0.0
-    """Seconds in the queue, in attempts that failed, and between attempts."""
+    """Seconds in the queue, in failed attempts and between attempts."""
     attempt: int = 1
     origin: str = "live"
     error: str | None = None
     failure: BaseException | None = None
-    """What whoever asked is to raise; beside a value, why that could not be recorded."""
+    """The error that the caller raises; beside a value, the reason why it could not be recorded."""
     invalid_usage: str = ""
-    """What the provider said of the call that cannot be, and was left out."""
+    """The impossible token counts that the provider reported, which were dropped."""
     miss: NotRecorded | None = None
-    """Why it was not among the recordings, where there are some."""
+    """The reason why the call has no recording, in a run with recordings."""

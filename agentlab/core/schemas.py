@@ -1,10 +1,10 @@
-"""JSON schemas of tools and replies: checks arguments against them and makes them plain.
+"""Simplifies JSON schemas of tools and replies, and validates arguments against them.
 
     simplify_schema({"type": "dict", "properties": {"n": {"type": "float", "pattern": "x"}}})
     # {"type": "object", "properties": {"n": {"type": "number"}}, "required": [], "additionalProperties": False}
 
-They come from strangers' servers and data sets: with Python's type names, half-filled objects, dead references and
-keywords that a grammar cannot express. Nothing here trusts a schema to be sound, and nothing fetches what it refers to.
+Schemas come from untrusted servers and data sets. They may contain Python's type names, incomplete objects, broken
+references and keywords that a grammar cannot express. No function assumes a valid schema or fetches a reference.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in s
 _MAX_DEPTH = 12
 _MAX_PARTS = 2000
 _MAX_ITEMS = 64
-_MOST_PROBLEMS = 100
-"""That are looked for; the first of them is told."""
+_MAX_PROBLEMS = 100
+"""Problems to search for; only the first in alphabetical order is reported."""
 
 
 @functools.cache
 def load_jsonschema() -> Any:
-    """The library jsonschema; whoever has tools asks for it before the first of them is timed.
+    """Import and return the library jsonschema; call it before the first timed tool run.
 
-    Where Jupyter is, its checker of IRIs would build a grammar for a second; formats are not checked here.
+    With Jupyter installed, jsonschema would spend a second on a grammar for IRIs, which no check here needs.
     """
     unwanted = "rfc3987_syntax"
     blocked = unwanted not in sys.modules
@@ -60,52 +60,52 @@ def load_jsonschema() -> Any:
 
 
 def check_arguments(spec: ToolSpec, arguments: dict[str, Any]) -> None:
-    """Raise ToolError, with a sentence a model can act on, where `arguments` break the schema of `spec`.
+    """Raise ToolError, with a sentence that helps the model, if `arguments` do not fit the schema of `spec`.
 
-    Types, properties, enums, alternatives, bounds and lengths are checked, which takes no time whatever the schema;
-    patterns and the like are the tool's own affair.
+    Types, properties, enums, alternatives, bounds and lengths are checked, which is fast for every schema. The tool
+    itself checks patterns and other keywords.
     """
     checker = load_jsonschema().Draft202012Validator(simplify_schema(spec.parameters, closed=False))
-    problems = islice(checker.iter_errors(arguments), _MOST_PROBLEMS)
+    problems = islice(checker.iter_errors(arguments), _MAX_PROBLEMS)
     if first := min(problems, key=str, default=None):
-        where = ".".join(str(part) for part in first.absolute_path) or "arguments"
-        raise ToolError(f"{spec.name}: {where}: {first.message[:300]}")
+        location = ".".join(str(part) for part in first.absolute_path) or "arguments"
+        raise ToolError(f"{spec.name}: {location}: {first.message[:300]}")
 
 
 def properties_of(schema: Any) -> Mapping[str, Any]:
-    """The properties a schema describes; none where it describes none or is not sound."""
+    """Return the properties of a schema; empty if it has none or is invalid."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     return properties if isinstance(properties, Mapping) else {}
 
 
 def strict_object_schema(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
-    """The schema of an object with these properties and no others, all required but the `optional` ones."""
+    """Return the schema of an object with exactly these properties, all required except the `optional` ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def resolve_ref(root: Any, reference: Any) -> Any:
-    """What a `$ref` within the document `root` points to; None if that is no schema there."""
+    """Return the schema that a `$ref` within the document `root` points to; None if there is none."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
-    found = root
+    node = root
     for part in reference.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(key)
-        elif isinstance(found, list) and re.fullmatch("[0-9]{1,5}", key) and int(key) < len(found):
-            found = found[int(key)]
+        if isinstance(node, Mapping):
+            node = node.get(key)
+        elif isinstance(node, list) and re.fullmatch("[0-9]{1,5}", key) and int(key) < len(node):
+            node = node[int(key)]
         else:
             return None
-    return found if isinstance(found, (Mapping, bool)) else None
+    return node if isinstance(node, (Mapping, bool)) else None
 
 
 def simplify_schema(schema: Any, *, closed: bool = True) -> dict[str, Any]:
-    """An equally shaped schema of types, properties, items, enums, alternatives and bounds; `{}` allows anything.
+    """Return a schema of types, properties, items, enums, alternatives and bounds only; `{}` allows anything.
 
-    What is kept shapes a constrained reply; what is dropped only makes it less constrained. References are written out
-    in place; below 12 levels or after 2,000 parts, anything goes. Objects become closed where their properties are
-    known; with `closed=False`, for values that are there already, only what the schema forbids is forbidden.
+    Dropped keywords only make a constrained reply less constrained. References are replaced by their schemas. Below 12
+    levels or after 2,000 parts anything is allowed. Objects with known properties allow no others. `closed=False`, for
+    existing values, allows them unless the schema forbids them.
     """
     return _Simplifier(schema, closed).plain(schema, _MAX_DEPTH)
 
@@ -115,7 +115,7 @@ class _Simplifier:
         self._root = root
         self._closed = closed
         self._parts_left = _MAX_PARTS
-        """References can multiply."""
+        """Parts that may still be simplified: nested references can multiply."""
 
     def plain(self, node: Any, depth: int) -> dict[str, Any]:
         self._parts_left -= 1
@@ -148,48 +148,48 @@ class _Simplifier:
         return {}
 
     def _merged(self, parts: list[Any]) -> dict[str, Any]:
-        """One schema that says what all parts say; where two of them differ, the first counts."""
-        whole: dict[str, Any] = {}
+        """Return one schema with the keywords of all parts; if two parts differ, the first one counts."""
+        merged: dict[str, Any] = {}
         for part in parts:
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
                 part = resolve_ref(self._root, part["$ref"])
             for key, value in part.items() if isinstance(part, Mapping) else ():
                 if key == "properties" and isinstance(value, Mapping):
-                    whole[key] = {**whole.get(key, {}), **value}
+                    merged[key] = {**merged.get(key, {}), **value}
                 elif key == "required" and isinstance(value, list):
-                    whole[key] = [*whole.get(key, []), *value]
+                    merged[key] = [*merged.get(key, []), *value]
                 elif key != "allOf":
-                    whole.setdefault(key, value)
-        return whole
+                    merged.setdefault(key, value)
+        return merged
 
     def _object(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties = {str(name): self.plain(value, depth - 1) for name, value in properties_of(node).items()}
         required = node.get("required")
         needed = [name for name in properties if isinstance(required, list) and name in required]
         others = node.get("additionalProperties")
-        more: Any = not (self._closed and properties)  # an object nobody described may hold anything
+        additional: Any = not (self._closed and properties)  # an object without described properties may hold anything
         if others is False:
-            more = not self._closed and "patternProperties" in node
+            additional = not self._closed and "patternProperties" in node
         elif isinstance(others, Mapping):
-            more = self.plain(others, depth - 1)
-        return {"properties": properties, "required": needed, "additionalProperties": more}
+            additional = self.plain(others, depth - 1)
+        return {"properties": properties, "required": needed, "additionalProperties": additional}
 
     def _array(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
         items = node.get("items")
-        # Of a tuple, every position may hold what any of them may.
+        # Every position of a tuple allows the values of all its positions.
         either = items if isinstance(items, list) else [items]
         inner = _any_of([self.plain(item, depth - 1) for item in either])
-        least, most = node.get("minItems"), node.get("maxItems")
+        minimum, maximum = node.get("minItems"), node.get("maxItems")
         limits = {}
-        if type(least) is int and 0 < least <= _MAX_ITEMS:
-            limits["minItems"] = least
-        if type(most) is int and limits.get("minItems", 0) <= most <= _MAX_ITEMS:
-            limits["maxItems"] = most
+        if type(minimum) is int and 0 < minimum <= _MAX_ITEMS:
+            limits["minItems"] = minimum
+        if type(maximum) is int and limits.get("minItems", 0) <= maximum <= _MAX_ITEMS:
+            limits["maxItems"] = maximum
         return {"items": inner, **limits}
 
 
 def _with_siblings(option: Any, node: Mapping[str, Any]) -> Any:
-    """An alternative inherits the type and properties written beside the list of alternatives."""
+    """Return an alternative with the type and properties that stand beside the list of alternatives."""
     if not isinstance(option, Mapping):
         return option
     return {key: value for key, value in node.items() if key not in (*_ALTERNATIVES, "allOf")} | dict(option)
@@ -204,10 +204,10 @@ def _type_names(node: Mapping[str, Any]) -> list[str]:
 
 
 def _bounds(node: Mapping[str, Any], whole: bool) -> dict[str, Any]:
-    found = {key: node[key] for key in ("minimum", "maximum") if _is_finite(node.get(key))}
+    bounds = {key: node[key] for key in ("minimum", "maximum") if _is_finite(node.get(key))}
     if whole:
-        found = {key: math.ceil(bound) if key == "minimum" else math.floor(bound) for key, bound in found.items()}
-    return found if found.get("minimum", -math.inf) <= found.get("maximum", math.inf) else {}
+        bounds = {key: math.ceil(bound) if key == "minimum" else math.floor(bound) for key, bound in bounds.items()}
+    return bounds if bounds.get("minimum", -math.inf) <= bounds.get("maximum", math.inf) else {}
 
 
 def _is_finite(value: Any) -> bool:

@@ -1,12 +1,12 @@
-"""The secrets of this process: what no recording, log, report, screen or run folder may hold.
+"""Finds and redacts the secrets of this process, so that no recording, log, report, screen or run has one.
 
     secrets.register(["sk-123456789"], "a key of openai")
     secrets.find_secret("Authorization: Bearer sk-123456789")      # "a key of openai"
-    secrets.scrub("use sk-123456789, or http://me:hunter2@host")    # "use <secret>, or http://me:<secret>@host"
+    secrets.redact("use sk-123456789, or http://me:hunter2@host")   # "use <secret>, or http://me:<secret>@host"
 
-The environment needs no registering: a variable whose name says so (`..._API_KEY`, `...TOKEN`, `...SECRET`,
-`...PASSWORD`) holds one or several secrets, and an address in one (`..._URL`, `..._URI`, `..._PROXY`) may hold a
-password. Whoever reads a secret elsewhere, from a file or an argument, registers it.
+Environment variables are not registered: `..._API_KEY`, `...TOKEN`, `...SECRET` and `...PASSWORD` contain secrets,
+and an address (`..._URL`, `..._URI`, `..._PROXY`) may contain a password. Code that reads a secret from a file or an
+argument registers it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 from urllib.parse import quote
 
 REDACTED = "<secret>"
-"""What stands in the place of one."""
+"""Replacement of a secret."""
 _SECRET_WORDS = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
 _ADDRESSES = ("URL", "URI", "PROXY", "ENDPOINT")
 _MIN_SECRET_CHARS = 8
-"""Characters; anything shorter stands in ordinary texts, too. Of a longer one, half is taken out as well."""
+"""Shorter values also occur in ordinary texts. Half of a longer secret is redacted as well."""
 _registered: dict[str, str] = {}
 _IN_ADDRESS = re.compile(r"""(://[^\s/@:"'<>\\]*:)[^\s/@"'<>\\]+(?=@)""")
 _IN_QUERY = re.compile(
@@ -37,12 +37,12 @@ _IN_QUERY = re.compile(
 
 
 def register(values: Iterable[str], name: str) -> None:
-    """Add `values` to the secrets, under a name that may be shown."""
+    """Add `values` to the secrets, under a name that is not secret."""
     _registered.update(dict.fromkeys(values, name))
 
 
 def find_secret(text: str) -> str | None:
-    """The name of a secret that `text` holds, as it is or escaped in JSON; None if it holds none."""
+    """Return the name of a secret in `text`, plain or escaped in JSON; None if there is none."""
     for value, name in (_registered | _in_environment()).items():
         if len(value) >= _MIN_SECRET_CHARS and (value in text or json.dumps(value)[1:-1] in text):
             return name
@@ -50,9 +50,9 @@ def find_secret(text: str) -> str | None:
 
 
 def redact(text: str) -> str:
-    """`text` without the secrets of this process, and without passwords and keys in any address.
+    """Return `text` without the secrets of this process and without passwords and keys in any address.
 
-    A secret is found whole, by a half of it that is longer than eight characters, in base64 and as a URL has it.
+    A secret is found whole, by a half of more than eight characters, in base64 and escaped in a URL.
     """
     hidden: set[int] = set()
     for form, least, pieces in _forms((*_registered, *_in_environment())):
@@ -76,7 +76,7 @@ def redact(text: str) -> str:
 
 
 def redact_json(value: Any) -> tuple[Any, int]:
-    """JSON without secrets, and how many of its texts held one."""
+    """Return a JSON value without secrets, and the number of its texts that had one."""
     if isinstance(value, str):
         text = redact(value)
         return text, int(text != value)
@@ -89,19 +89,22 @@ def redact_json(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-@functools.lru_cache(maxsize=1)  # every line that is written asks, and next to never is there a new one
+@functools.lru_cache(maxsize=1)  # each written line calls it, and the secrets hardly ever change
 def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]]]]:
-    """What to look for: a form of a secret, how much of it tells, and the pieces one of which stands in so much."""
-    found = []
+    """Return for each encoding of a secret: itself, the minimum length to redact, and pieces to search for.
+
+    Any part of that length contains at least one of the pieces.
+    """
+    forms = []
     for form in dict.fromkeys(form for value in values for form in _encodings(value)):
         least = len(form) if len(form) <= _MIN_SECRET_CHARS else max(_MIN_SECRET_CHARS + 1, len(form) // 2)
         size = (least + 1) // 2
-        found.append((form, least, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
-    return found
+        forms.append((form, least, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
+    return forms
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """A secret as it is, escaped in JSON and in URLs, and in base64, wherever in that it begins."""
+    """Yield a secret as it is, escaped in JSON and in URLs, and in base64 at each of its three alignments."""
     if len(value) < _MIN_SECRET_CHARS:
         return
     yield from (value, json.dumps(value)[1:-1], quote(value, safe="", errors="surrogatepass"))
@@ -113,23 +116,23 @@ def _encodings(value: str) -> Iterator[str]:
 
 
 def _in_environment() -> dict[str, str]:
-    # Every line that is shown or written asks. What `os.environ` does to read one variable costs more than the search,
-    # so it is read again only where the mapping behind it has changed.
+    # Each line that is shown or written calls this. Reading one variable of `os.environ` costs more than the search,
+    # so it is read again only if the mapping behind it has changed.
     global _read
     variables: dict[bytes, bytes] = vars(os.environ)["_data"]
     if variables == _read[0]:
         return _read[1]
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in ((os.fsdecode(name), os.fsdecode(value)) for name, value in variables.items()):
         if any(word in name.upper() for word in _SECRET_WORDS):
             # A variable may hold several keys.
-            found |= dict.fromkeys(value.replace(",", " ").replace(";", " ").split(), name)
+            values |= dict.fromkeys(value.replace(",", " ").replace(";", " ").split(), name)
         elif name.upper().endswith(_ADDRESSES) and (password := re.search(r":([^/@\s][^@\s]*)@", value)):
-            # A malformed address is no address to whoever prints it; a short password is known by what is around it.
-            found |= {password[1]: name, password[0]: name}
-    _read = dict(variables), found
-    return found
+            # A malformed address does not match `_IN_ADDRESS`; a short password is found by the text around it.
+            values |= {password[1]: name, password[0]: name}
+    _read = dict(variables), values
+    return values
 
 
 _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
-"""The environment as it was read last, and the secrets in it."""
+"""The environment at the last reading, and its secrets."""

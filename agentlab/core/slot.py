@@ -1,9 +1,9 @@
-"""What a flow or a tool keeps from turn to turn of a conversation: a typed place in the session.
+"""Session state of a flow or a tool: a typed slot, which keeps its value as long as the conversation.
 
     STATE: Slot[State] = Slot(open_state)
-    state = session.kept(STATE)
+    state = session.state(STATE)
 
-Two slots never meet, whatever they hold.
+Each slot has its own value, even if two slots have the same type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Slot(Generic[T]):
-    """A place that each session fills for itself, at first use, with what `factory` makes of the session."""
+    """Key of a value that each session creates at first use, by `factory(session)`."""
 
     def __init__(self, factory: Callable[[Any], T]) -> None:
         self.factory = factory

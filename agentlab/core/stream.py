@@ -1,12 +1,12 @@
-"""The stream of a conversation: what happens in it, while it happens, for whoever watches.
+"""The live events of a conversation, for listeners such as the terminal, a notebook or a log.
 
     stream.on("reply_text", lambda item: print(item.text, end=""))
     stream.on("assistantResponse", show)        # a notice, by the name that the flow gives it
     stream.on("*", print)
 
-A turn sends `turn_begun`, then as they come `step_begun`, `step_ended`, `tool_progress`, `notice`, `reply_text` and
-`reply_taken_back`, and at its end `done`. Work in the background goes on after that, under the number of its turn.
-Nothing of it is stored: that is what the trace is for.
+A turn sends `turn_begun`, then any number of `step_begun`, `step_ended`, `tool_progress`, `notice`, `reply_text` and
+`reply_taken_back`, and at the end `done`. Background tasks send items after `done`, with the number of their turn.
+The stream stores nothing; the trace does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamItem(Struct, frozen=True):
-    """What all items of a stream share."""
+    """Base of all items of a stream."""
 
     turn: int
 
@@ -37,42 +37,42 @@ class TurnStarted(StreamItem, frozen=True, tag="turn_begun"):
 
 
 class StepStarted(StreamItem, frozen=True, tag="step_begun"):
-    """`event` is as it stands at the beginning: nothing has come of it yet. Decisions and notices begin nothing."""
+    """Start of a step; `event` has no result yet. Decisions and notices have no start."""
 
     event: Event
 
 
 class StepEnded(StreamItem, frozen=True, tag="step_ended"):
-    """`event` has the id it had when it began, and is now in the trace."""
+    """End of a step; `event` has the same id as at its start and is now in the trace."""
 
     event: Event
 
 
 class ToolProgress(StreamItem, frozen=True, tag="tool_progress"):
-    """What a tool says while it works."""
+    """Progress message of a running tool."""
 
     tool: str
     text: str
 
 
 class NoticeItem(StreamItem, frozen=True, tag="notice"):
-    """What a flow tells; listeners may also ask for it by the notice's own name."""
+    """Notice of a flow; listeners may also subscribe to the notice's own name."""
 
     event: Notice
 
 
 class ReplyText(StreamItem, frozen=True, tag="reply_text"):
-    """A further piece of the reply."""
+    """Next piece of the reply."""
 
     text: str
 
 
 class ReplyRetracted(StreamItem, frozen=True, tag="reply_taken_back"):
-    """What was said so far in this turn is no part of the reply: it led to a tool call, or its author begins anew."""
+    """The text so far is not part of the reply: it led to a tool call, or the model starts again."""
 
 
 class Done(StreamItem, frozen=True, tag="done"):
-    """The end of a turn: its reply in full, or why there is none."""
+    """End of a turn: the whole reply, or the error."""
 
     reply: Reply | None = None
     error: str | None = None
@@ -82,7 +82,7 @@ Listener = Callable[[StreamItem], None]
 
 
 class Stream:
-    """Hands each item to those who asked for its name."""
+    """Passes each item to the listeners of its name."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[str, Listener]] = []
@@ -92,13 +92,13 @@ class Stream:
         return bool(self._listeners)
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every item of that name, `*` for all; call what this returns to end it."""
+        """Call `listener` with every item of that name (`*`: all); returns a function that removes it."""
         entry = (name, listener)
         self._listeners.append(entry)
         return lambda: self._listeners.remove(entry)
 
     def emit(self, item: StreamItem) -> None:
-        """Tell the listeners; one that fails is named in the log, and the turn goes on."""
+        """Pass an item to its listeners; the failure of a listener is logged and the turn continues."""
         if not self._listeners:
             return
         names = {"*", item.name, item.event.name} if isinstance(item, NoticeItem) else {"*", item.name}
@@ -111,33 +111,33 @@ class Stream:
 
 
 class ReplyStream:
-    """The text of one model call, on its way to the reader of the reply.
+    """Streamed text of one model call.
 
-    `shows` makes of all that was said so far what the reader sees of it, such as one field of a JSON object.
+    `visible_part` returns the part of the text so far that the user sees, such as one field of a JSON object.
     """
 
     def __init__(self, stream: Stream, turn: int, visible_part: Callable[[str], str]) -> None:
         self._stream = stream
         self._turn = turn
-        self._shows = visible_part
-        self._said = ""
-        self._shown = ""
+        self._visible_part = visible_part
+        self._text = ""
+        self._emitted = ""
 
     def add(self, piece: str) -> None:
-        self._said += piece
+        self._text += piece
         if not self._stream.has_listeners:
             return
-        shown = self._shows(self._said)
-        if not shown.startswith(self._shown):
-            said = self._said
+        visible = self._visible_part(self._text)
+        if not visible.startswith(self._emitted):
+            text = self._text
             self.retract()
-            self._said = said
-        if len(shown) > len(self._shown):
-            self._stream.emit(ReplyText(self._turn, shown[len(self._shown) :]))
-            self._shown = shown
+            self._text = text
+        if len(visible) > len(self._emitted):
+            self._stream.emit(ReplyText(self._turn, visible[len(self._emitted) :]))
+            self._emitted = visible
 
     def retract(self) -> None:
-        """Nothing of it was said."""
-        if self._shown:
+        """Withdraw the text emitted so far."""
+        if self._emitted:
             self._stream.emit(ReplyRetracted(self._turn))
-        self._said = self._shown = ""
+        self._text = self._emitted = ""

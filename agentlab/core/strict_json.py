@@ -1,8 +1,8 @@
-"""The one way in for JSON and YAML that others may have written: what cannot be used is a ValueError of one line.
+"""Parses untrusted JSON and YAML; raises a ValueError of one line for anything unusable.
 
 parse_json(b'{"n": 1e999}')            # ValueError: a number is too large
 parse_json('{"n": NaN}', lenient=True) # {"n": None}
-parse_yaml("a: 1\\na: 2")               # ValueError: line 2: the key 'a' stands there twice
+parse_yaml("a: 1\\na: 2")               # ValueError: line 2: duplicate key 'a'
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from typing import Any
 import msgspec
 
 MAX_DEPTH = 100
-"""Levels of nesting; what goes deeper breaks those who walk over it."""
+"""Levels of nesting; deeper values break recursive functions."""
 MAX_PARTS = 1_000_000
 """Lists and mappings on one level."""
 MAX_INTEGER_DIGITS = 30
 MAX_ABS_NUMBER = 1e100
-"""Digits of a whole number, and the size of any other: nothing counts so far, and sums of more are infinite."""
+"""Limits of integers and floats; sums of larger numbers would be infinite."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def parse_json(text: str | bytes, *, lenient: bool = False) -> Any:
-    """Plain JSON: no NaN, no number too large, no key twice, nothing deep. Raises ValueError.
+    """Return the value of plain JSON. Raises ValueError for NaN, huge numbers, duplicate keys and deep nesting.
 
-    `lenient`, for what models write, reads such numbers as null, and of a key that stands twice the last value.
+    `lenient`, for the output of models, reads such numbers as null and keeps the last value of a duplicate key.
     """
     try:
-        written = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        parsed = (LENIENT if lenient else _STRICT).decode(written)
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        parsed = (LENIENT if lenient else _STRICT).decode(decoded)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
-    if written.count("[") + written.count("{") > MAX_DEPTH:  # else nothing is deep: most rows are told apart by that
+    if decoded.count("[") + decoded.count("{") > MAX_DEPTH:  # most rows have fewer brackets and need no walk
         check_depth(parsed)
     return parsed
 
 
 def load_json(data: bytes) -> Any:
-    """JSON that a program of ours wrote, read fast; what msgspec refuses, such as half a surrogate pair, strictly."""
+    """Return the value of JSON that agentlab wrote: fast, or by `parse_json` if msgspec rejects it."""
     try:
         return _decode(data)
     except (ValueError, RecursionError):
@@ -49,15 +49,15 @@ def load_json(data: bytes) -> Any:
 
 
 def dump_json(value: Any) -> bytes:
-    """Plain JSON values as one line of JSON; raises TypeError or ValueError for what is none."""
+    """Return a plain value as one line of JSON; raises TypeError or ValueError for other values."""
     try:
         return _encode(value)
-    except (OverflowError, UnicodeError):  # a whole number beyond 64 bits, half a surrogate pair
+    except (OverflowError, UnicodeError):  # an integer beyond 64 bits, or half a surrogate pair
         return json.dumps(value).encode()
 
 
 def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
-    """Raise ValueError where lists and mappings stand in each other deeper than that, or are far too many."""
+    """Raise ValueError if lists and mappings are nested deeper than `levels`, or if a level has too many."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(levels + 1):
         inside = (
@@ -66,7 +66,7 @@ def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, (dict, list))
         )
-        # Aliases of YAML multiply: nine lines of nine names each are a billion lists.
+        # YAML aliases multiply: nine lines with nine names each become a billion lists.
         level = list(islice(inside, MAX_PARTS + 1))
         if not level:
             return
@@ -76,9 +76,9 @@ def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
 
 
 def sanitise(value: Any, levels: int = MAX_DEPTH) -> Any:
-    """JSON that `parse_json` reads: null in place of every number that is none or too large, and of what lies too deep.
+    """Return a value that `parse_json` reads back: NaN, huge numbers and parts nested too deep become null.
 
-    Raises RecursionError for what is nested a thousand times.
+    Raises RecursionError for a value nested a thousand levels deep.
     """
     if isinstance(value, (dict, list, tuple)):
         if levels == 0:
@@ -92,11 +92,11 @@ def sanitise(value: Any, levels: int = MAX_DEPTH) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {max(keys, key=keys.count)!r:.60} stands there twice")
-    return found
+        raise ValueError(f"duplicate key {max(keys, key=keys.count)!r:.60}")
+    return mapping
 
 
 def _refuse(name: str) -> None:
@@ -130,14 +130,14 @@ LENIENT = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite
 
 
 def parse_yaml(text: str) -> Any:
-    """One document of plain values, no key of a mapping twice."""
+    """Return the plain values of one YAML document; raises ValueError, for a duplicate key too."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         levels = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            # What is nested far deeper takes the library seconds to read, and then ends in a RecursionError.
+            # The library takes seconds to read deep nesting, and then raises RecursionError.
             self.levels += 1
             if self.levels > MAX_DEPTH + 1:
                 raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
@@ -149,11 +149,10 @@ def parse_yaml(text: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             seen = set()
             for key, _ in node.value:
-                # What `<<` brings along may be said again.
+                # A key may override one that `<<` merges in.
                 if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                     if key.value in seen:
-                        where = f"line {key.start_mark.line + 1}"
-                        raise ValueError(f"{where}: the key {key.value!r} stands there twice")
+                        raise ValueError(f"line {key.start_mark.line + 1}: duplicate key {key.value!r}")
                     seen.add(key.value)
             return super().construct_mapping(node, deep)
 
@@ -164,5 +163,5 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
     except (yaml.YAMLError, LookupError, TypeError, AttributeError, OverflowError) as problem:
-        # The library raises what comes for values such as `!!int ''`.
+        # The library raises errors of many types for values such as `!!int ''`.
         raise ValueError(f"not YAML: {' '.join(str(problem).split())[:300]}") from None

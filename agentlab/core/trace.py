@@ -1,7 +1,7 @@
-"""The trace of a conversation and the folds over it: totals, phases, latency. No number comes from anywhere else.
+"""The trace of a conversation and its folds: totals, sums by phase and by turn, latency.
 
-An event knows what it waited for (`after`), so latency is computed as the longest path over the events instead of being
-read off a clock that other work shares.
+Every number of a run comes from these folds. An event names its predecessors (`after`), so latency is the longest path
+over the events. A wall clock would also measure other work.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from agentlab.core.messages import Completion
 
 
 class Totals(Struct, frozen=True, kw_only=True):
-    """Sums over costed events. A sum with an unknown part is None, never a smaller number.
+    """Sums over billable events. A sum with an unknown part is None, never a smaller number.
 
-    Calls, operations and seconds of a trace are always known; those of imported answers are what their source says.
-    `seconds` adds up leaf events (work), which is not latency: parallel work counts twice, see `critical_path`.
+    Calls, operations and seconds of a trace are always known; those of imported answers come from their source.
+    `seconds` is the work of leaf events. It is not latency, because parallel work adds up; see `critical_path`.
     """
 
     llm_calls: int | None = 0
@@ -39,26 +39,26 @@ class Totals(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def sum(cls, parts: Iterable[Totals]) -> Totals:
-        """The same to the bit in whatever order the parts come: parallel work ends in another order in a replay."""
+        """Return the sums of `parts`, exact in any order: parallel work ends in another order in a replay."""
         parts = [*parts]
         if len(parts) < 2:
             return parts[0] if parts else _NOTHING
         return cls(**dict(zip(_NAMES, map(exact_sum, zip(*map(_values, parts), strict=True)), strict=True)))
 
     def is_close_to(self, other: Totals) -> bool:
-        """Equal, with room for the rounding of floats that were added in another order."""
+        """Return True if all sums are equal, up to the rounding of floats added in another order."""
         return all(
             mine is theirs if None in (mine, theirs) else math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12)
             for mine, theirs in zip(_values(self), _values(other), strict=True)
         )
 
 
-def exact_sum(format_totals: Iterable[Any]) -> Any:
-    """The sum, exactly rounded; None where a number is unknown."""
-    format_totals = tuple(format_totals)
-    if None in format_totals:
+def exact_sum(numbers: Iterable[Any]) -> Any:
+    """Return the exactly rounded sum; None if a number is unknown (None)."""
+    numbers = tuple(numbers)
+    if None in numbers:
         return None
-    return math.fsum(format_totals) if float in map(type, format_totals) else sum(format_totals)
+    return math.fsum(numbers) if float in map(type, numbers) else sum(numbers)
 
 
 _NAMES = Totals.__struct_fields__
@@ -89,33 +89,34 @@ def _price(event: Event, parents: Container[int | None] = ()) -> Totals:
 
 
 def fold(events: Iterable[Event]) -> Totals:
-    """The totals of a trace, a turn or a phase. Events of different traces must not be mixed in one call."""
+    """Return the totals of a trace, a turn or a phase; all events must be from one trace."""
     return Costs.of(list(events)).totals
 
 
 def billed_totals(events: Iterable[Event]) -> Totals:
-    """What was asked for just now, and so is paid for: the totals without what came from a recording."""
+    """Return the totals of live events only; replayed ones are not paid for."""
     return Totals.sum(_price(event) for event in events if event.is_billable and event.origin == "live")
 
 
 def critical_path(events: Iterable[Event]) -> float:
-    """Latency of one turn in seconds: the longest path over `after` and `seconds` of its costed leaf events.
+    """Return the latency of one turn in seconds: the longest path over its billable leaf events.
 
-    A parent weighs what the longest path through its children weighs; background work weighs nothing.
+    The paths follow `after` and sum `seconds`. A parent counts as the longest path through its children; background
+    work counts 0.
     """
     parts: dict[int | None, list[Event]] = defaultdict(list)
     for event in sorted(events, key=_id):
         if not event.background:
             parts[event.parent].append(event)
     paths: dict[int | None, float] = {}
-    # From the end: parts have higher ids than what they are part of.
+    # Start at the end: children have higher ids than their parent.
     for parent, siblings in reversed(parts.items()):
         paths[parent] = longest_path(siblings, lambda e: paths.get(e.id, e.seconds if e.is_billable else 0.0))
     return paths.get(None, 0.0)
 
 
 def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) -> float:
-    """Seconds from the first to the last of events with one parent, given in the order of their ids."""
+    """Return the seconds of the longest path through events with one parent, in the order of their ids."""
     done: dict[int, float] = {}
     for event in siblings:
         done[event.id] = max([done.get(before, 0.0) for before in event.after], default=0.0) + weight(event)
@@ -123,14 +124,14 @@ def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) ->
 
 
 class Trace:
-    """The events of one conversation played through one flow, append-only."""
+    """Events of one conversation played through one flow; append-only."""
 
     def __init__(self, flow: str, conversation: str, epoch: int = 0, take: int = 0) -> None:
         self.flow = flow
         self.conversation = conversation
         self.epoch = epoch
         self.take = take
-        """How often the conversation was begun before: a killed run starts it again."""
+        """Number of earlier attempts: a killed run starts the conversation again."""
         self.events: list[Event] = []
         self.listeners: list[Callable[[Trace, Event], None]] = []
         self._next = 0
@@ -161,7 +162,7 @@ class Trace:
         check_totals(self.events, f"{self.flow}/{self.conversation}")
 
     def steps(self, turn: int | None = None, details: bool = True, full: bool = False) -> str:
-        """The trace as an indented tree, one line an event; `full` adds what models and tools were asked and said."""
+        """Return the trace as an indented tree, one line an event; `full` adds requests and results."""
         turns = self.turns() if turn is None else [turn]
         lines: list[str] = []
         for number in turns:
@@ -171,8 +172,8 @@ class Trace:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        where = one_line(f"{self.flow}/{self.conversation}")
-        return f"<Trace {where}: {len(self.events)} events in {len(self.turns())} turns>"
+        label = one_line(f"{self.flow}/{self.conversation}")
+        return f"<Trace {label}: {len(self.events)} events in {len(self.turns())} turns>"
 
     def _repr_markdown_(self) -> str:
         title = as_markdown(f"{self.flow} · {self.conversation}")
@@ -180,7 +181,7 @@ class Trace:
 
 
 def format_totals(trace: Trace, turn: int) -> str:
-    """Calls, tokens, latency and cost of a turn."""
+    """Return calls, tokens, latency and cost of a turn in one line."""
     totals = trace.totals(turn)
     counted = [
         (totals.llm_calls, "model call"),
@@ -196,10 +197,11 @@ def format_totals(trace: Trace, turn: int) -> str:
     return " · ".join(parts)
 
 
-def tokens(given: int | None, made: int | None) -> str:
-    if given is None and made is None:
+def tokens(input_tokens: int | None, output_tokens: int | None) -> str:
+    if input_tokens is None and output_tokens is None:
         return "tokens unknown"
-    return f"{'?' if given is None else given} + {'?' if made is None else made} tokens"
+    before, after = ("?" if count is None else str(count) for count in (input_tokens, output_tokens))
+    return f"{before} + {after} tokens"
 
 
 def seconds(count: float | None) -> str:
@@ -207,13 +209,13 @@ def seconds(count: float | None) -> str:
 
 
 class Costs(Struct, frozen=True):
-    """What a trace came to, folded once: in all, by phase and by turn."""
+    """Sums of a trace: in total, by phase and by turn."""
 
     totals: Totals
     phases: Mapping[str, Totals]
-    """In the order of `PHASES`. A tool's own seconds go to its children where it has any."""
+    """Sums by phase, in the order of `PHASES`. The seconds of a tool with children count in their phases."""
     turns: Mapping[int, Totals]
-    """Of the turns that cost anything."""
+    """Sums by turn, for turns with billable events."""
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Costs:
@@ -236,16 +238,19 @@ class Costs(Struct, frozen=True):
         return self.turns.get(turn, _NOTHING)
 
 
-def check_totals(events: Sequence[Event], where: str) -> Costs:
-    """What the events came to, added up in several ways; raises RunError where these differ."""
+def check_totals(events: Sequence[Event], label: str) -> Costs:
+    """Return the sums of the events; raises RunError if the sums by phase, by turn and by call differ.
+
+    `label` names the conversation in the error.
+    """
     seen = {event.id for event in events}
     if len(seen) < len(events):
-        twice, _ = Counter(event.id for event in events).most_common(1)[0]
-        raise RunError(f"{where}: event {twice} is in the ledger twice")
+        duplicate, _ = Counter(event.id for event in events).most_common(1)[0]
+        raise RunError(f"{label}: event {duplicate} is in the ledger twice")
     parents = {event.parent for event in events}
     if lost := parents - seen - {None}:
         orphan = next(event for event in events if event.parent in lost)
-        raise RunError(f"{where}: event {orphan.id} belongs to event {orphan.parent}, which is not in the ledger")
+        raise RunError(f"{label}: event {orphan.id} belongs to event {orphan.parent}, which is not in the ledger")
     costs = Costs.of(events)
     work = [event for event in events if event.is_billable]
     answered = [(e, e.completion.usage) for e in work if isinstance(e, ModelCall) and e.completion is not None]
@@ -263,12 +268,12 @@ def check_totals(events: Sequence[Event], where: str) -> Costs:
     sums = {"phases": Totals.sum(costs.phases.values()), "turns": Totals.sum(costs.turns.values()), "calls": calls}
     for name, total in sums.items():
         if not total.is_close_to(costs.totals):
-            raise RunError(f"{where}: the sum over {name} is {total}, the totals are {costs.totals}")
+            raise RunError(f"{label}: the sum over {name} is {total}, the totals are {costs.totals}")
     return costs
 
 
 def whole(event: Event) -> str:
-    """All that a model or a tool was asked, and all that it said."""
+    """Return the whole request and result of a model call, tool run or search; "" for other events."""
     match event:
         case ModelCall(request=request, completion=completion):
             messages = [*request.messages, *([completion.message] if completion else [])]
@@ -293,7 +298,7 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
     def draw(siblings: list[Event], indent: str) -> None:
         for position, event in enumerate(siblings):
             last = position == len(siblings) - 1
-            # Two spaces part what is ours; within a part there is never more than one.
+            # Two spaces separate our columns; `one_line` leaves no double space within one.
             text = shorten(one_line(event.title), 160)
             if details:
                 if event.is_billable:

@@ -1,7 +1,7 @@
 """The one form of a vector: a float32 row of unit length whose numbers all fit float16.
 
-Recordings keep float16. Live vectors are rounded the same way before anyone sees them, so that replaying
-a run searches with exactly the vectors of the live one. The length of a row is 1 within 0.001.
+Recordings store float16. Live vectors are rounded the same way before use, so a replay searches with exactly the
+vectors of the live run. The length of a row is 1 within 0.001.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def unit_rows(raw: NDArray[Any]) -> Vectors:
 
 
 def pack(vectors: NDArray[Any]) -> NDArray[np.float16]:
-    """The stored form of `vectors`, little-endian whatever the machine."""
+    """Return the stored form of `vectors`: float16, little-endian on every machine."""
     return vectors.astype("<f2")
 
 

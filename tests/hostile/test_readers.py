@@ -190,7 +190,7 @@ def test_what_is_no_ordinary_file_is_one_line(tmp_path, name, kind):
 
 def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path):
     (tmp_path / "spec.yaml").write_text("flows: [rag_only]\nlimit: 1\nlimit: 2\n")
-    with pytest.raises(AgentlabError, match=r"spec\.yaml: line 3: the key 'limit' stands there twice"):
+    with pytest.raises(AgentlabError, match=r"spec\.yaml: line 3: duplicate key 'limit'"):
         load_spec(tmp_path / "spec.yaml")
 
 

@@ -113,7 +113,7 @@ def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
 @pytest.mark.parametrize(
     "line, said",
     [
-        (b'{"id": "a", "turns": [{"user": "x", "user": "y"}]}', "'user' stands there twice"),
+        (b'{"id": "a", "turns": [{"user": "x", "user": "y"}]}', "duplicate key 'user'"),
         (b'{"id": "a", "turns": [{"user": "x", "metadata": {"n": NaN}}]}', "NaN"),
         (b'{"id": "a", "turns": [{"user": "\\ud83d"}]}', "surrogate"),
         (b'{"id": "a", "turns": [{"user": "x", "metadata": {"n": ' + b"9" * 5000 + b"}}]}", "not usable"),

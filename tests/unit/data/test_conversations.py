@@ -25,7 +25,7 @@ from support.paths import PUBLIC
         ({"id": "b", "turns": [{"user": 3}]}, "turns.0.user"),
         ({"id": "b", "turns": [{"user": "Hi", "unanswerable": "yes"}]}, "turns.0.unanswerable"),
         ({"id": "b", "turns": [{"user": "Hi", "relevant_doc_ids": ["nowhere"]}]}, "'nowhere' is not in corpus.jsonl"),
-        (GOOD, "stands in line 1 too"),
+        (GOOD, "first used in line 1"),
         ({**GOOD, "id": "b", "tools": [{"name": "t"}, {"name": "t"}]}, "same name"),
     ],
 )

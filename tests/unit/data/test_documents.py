@@ -46,7 +46,7 @@ def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
         (b'{"doc_id": "\xff"}', "not UTF-8"),
         ("[" * 100_000, "nested deeper"),
         ('{"doc_id": "a", "title": "", "text": "", "metadata": {"n": ' + "1" * 5000 + "}}", "a number is too large"),
-        ('{"doc_id": "a", "doc_id": "b"}', "the key 'doc_id' stands there twice"),
+        ('{"doc_id": "a", "doc_id": "b"}', "duplicate key 'doc_id'"),
         ('{"doc_id": "a", "title": "", "text": "", "metadata": {"n": NaN}}', "NaN is not JSON"),
         ('{"doc_id": "a", "title": "", "text": "\\ud800"}', "surrogates not allowed"),
         (GOOD | {"titel": "x"}, "unknown key 'titel'. Did you mean 'title'?"),
@@ -55,7 +55,7 @@ def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
         (GOOD | {"doc_id": 7}, "doc_id: Input should be a valid string"),
         (GOOD | {"doc_id": " "}, "doc_id: is empty"),
         (GOOD | {"metadata": []}, "metadata: Input should be a valid dictionary"),
-        (GOOD, "doc_id: 'law-11' stands in line 1 too"),
+        (GOOD, "doc_id: duplicate 'law-11'; first used in line 1"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str | bytes | dict[str, object], problem: str) -> None:

@@ -26,7 +26,7 @@ from support.paths import PUBLIC
         ("sessions", {**SESSIONS[0], "session_id": "x", "turns": [{"id": "t", "speaker": "Ann"}]}, "turns.0.text"),
         ("questions", {**QUESTIONS[0], "id": "x", "anwser": "Bo"}, "anwser"),
         ("questions", {**QUESTIONS[0], "id": "x", "unanswerable": "no"}, "unanswerable:"),
-        ("questions", QUESTIONS[0], "id: 'q1' stands in line 1 too"),
+        ("questions", QUESTIONS[0], "id: duplicate 'q1'; first used in line 1"),
         ("questions", {**QUESTIONS[0], "id": "x", "conversation_id": "dora"}, "conversation_id: 'dora' has no session"),
         ("questions", {**QUESTIONS[0], "id": "x", "evidence_ids": ["other"]}, "evidence_ids: 'other' is neither"),
     ],
