@@ -50,5 +50,5 @@ def test_a_notebook_runs_and_a_cell_of_ones_own_compares_two_flows(jupyter: Jupy
     if name == "06_your_own":
         shown = page.evaluate(RUN_CELL, OWN)
         assert "short" in shown and "conversations" in shown
-        page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.result_of()
+        page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.wait_for()
     page.close()

@@ -85,7 +85,7 @@ def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later_that_the_gate_s
     page = chat.page
     page.get_by_label("beside").select_option("second")
     chat.ask("How wide is a goal?")
-    page.locator(".agentlab-running").first.result_of()
+    page.locator(".agentlab-running").first.wait_for()
     chat.picture("two-flows")
     for column in (0, 1):
         chat.wait_for_end(column)
@@ -96,7 +96,7 @@ def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later_that_the_gate_s
     page.locator(".agentlab-running").first.result_of(state="detached")
 
     page.get_by_label("beside").select_option("(no other)")
-    window(chat).get_by_text("a new conversation").result_of()
+    window(chat).get_by_text("a new conversation").wait_for()
     chat.ask("And how high?")
     chat.result_of("reply", 2, "Second")
     chat.wait_for_end(2)
@@ -104,13 +104,13 @@ def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later_that_the_gate_s
     page.get_by_role("button", name="Save as test").last.click()
     page.locator(".agentlab-corrected textarea").fill("2.44 m")
     page.get_by_role("button", name="Save case").click()
-    page.locator(".agentlab-told").filter(has_text="saved as case-001 in datasets/from_chat").result_of()
+    page.locator(".agentlab-told").filter(has_text="saved as case-001 in datasets/from_chat").wait_for()
     chat.picture("saved-as-a-case")
     saved = Path(jupyter.folder) / "datasets/from_chat/conversations.jsonl"
     assert json.loads(saved.read_text())["turns"][-1]["reference_answers"] == ["2.44 m"]
 
     page.get_by_role("button", name="Fork", exact=True).last.click()
-    window(chat).get_by_text("a fork: it goes on after").result_of()
+    window(chat).get_by_text("a fork: it goes on after").wait_for()
     page.get_by_label("flow", exact=True).select_option("second")
     chat.ask("And how deep?")
     chat.wait_for_end(3)
@@ -184,11 +184,11 @@ def test_flows_side_by_side_fill_and_stop_in_a_cell(open_chat):
         }""",
         dedent(cell),
     )
-    page.get_by_text("waits for its turn").first.result_of()
-    page.locator(".agentlab-running").filter(has_text=" s").first.result_of()
+    page.get_by_text("waits for its turn").first.wait_for()
+    page.locator(".agentlab-running").filter(has_text=" s").first.wait_for()
     chat.picture("flows-fill")
     page.get_by_role("button", name="Stop", exact=True).last.click()
-    page.locator("td").filter(has_text="stopped").nth(1).result_of()
+    page.locator("td").filter(has_text="stopped").nth(1).wait_for()
     assert chat.run_cell("6 * 7") == "42"
 
 
@@ -201,9 +201,9 @@ def test_replies_are_labelled(open_chat, jupyter):
         CHAT,
     )
     page = chat.page
-    page.locator(".agentlab-labelled").filter(has_text="6 left").result_of()
+    page.locator(".agentlab-labelled").filter(has_text="6 left").wait_for()
     for left in range(6, 3, -1):
-        page.locator(".agentlab-labelled").filter(has_text=f"{left} left").result_of()
+        page.locator(".agentlab-labelled").filter(has_text=f"{left} left").wait_for()
         page.get_by_role("button", name="Wrong", exact=True).click()
-    page.locator(".agentlab-labelled").filter(has_text="3 left").result_of()
+    page.locator(".agentlab-labelled").filter(has_text="3 left").wait_for()
     assert len((Path(jupyter.folder) / "labels.csv").read_text().splitlines()) == 4

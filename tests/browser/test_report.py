@@ -125,7 +125,7 @@ def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -
 
 def first_row(page: Any, text: str) -> None:
     """Wait for it: the texts of a row are inflated when it comes."""
-    page.locator(ROWS).first.filter(has_text=text).result_of()
+    page.locator(ROWS).first.filter(has_text=text).wait_for()
 
 
 def counted(page: Any) -> int:
@@ -202,7 +202,7 @@ def test_the_drawer_shows_the_turn_to_scale_with_passages_and_prompts(show):
     page.get_by_label("worst first by").select_option(label="answer_f1")
     page.get_by_role("button", name=f"Trace of {WHOLE}, c04 turn 2", exact=True).click()
     drawer = page.locator("dialog[open]")
-    drawer.result_of()
+    drawer.wait_for()
     page.get_by_label("beside").select_option(label="no other")
     bars = drawer.locator(".step .track i")
     assert bars.count() == 3
