@@ -56,7 +56,7 @@ def score(
             _check_questions(run, datasets)
             decides = tuple(primary) or tuple(spec.get("primary", ()))
             mend = "; --primary names others"
-            check_primary(decides, lab.bench.scorers, datasets, also=_stored(run), mend=mend)
+            check_primary(decides, lab.bench.scorers, datasets, also=_stored(run), hint=mend)
             described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
             header |= {"spec": {**spec, "scorers": chosen, "primary": list(decides)}, "datasets": described}
             graders = fingerprints(lab.bench.scorers, lab.bench.embedder.name)

@@ -83,7 +83,7 @@ def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
     summary = json.loads((finished / "summary.json").read_text())
     del summary["seal"]
     (finished / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(RunError, match=r"summary\.json lost its seal.*`agentlab score"):
+    with pytest.raises(RunError, match=r"summary\.json lost its checksums.*`agentlab score"):
         open_run(finished)
 
 
@@ -159,7 +159,7 @@ def test_rows_after_a_second_summary_break_its_seal_too(finished):
 @pytest.mark.parametrize("content", ["null", "[]", "{}", '{"seal": 1}'])
 def test_a_summary_that_is_none_is_refused_by_name(finished, content):
     (finished / "summary.json").write_text(content)
-    with pytest.raises(RunError, match=r"summary\.json lost its seal"):
+    with pytest.raises(RunError, match=r"summary\.json lost its checksums"):
         open_run(finished)
 
 

@@ -110,7 +110,7 @@ def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(cap
     for command in ("show", "compare"):
         assert main([command, "run"]) == 0
         told = " ".join(capsys.readouterr().out.split())
-        assert "judge_correct by reader lets pass 8 of 8 (reference)" in told and "8 of 8 (injection)" in told
+        assert "judge_correct by reader passes 8 of 8 (reference)" in told and "8 of 8 (injection)" in told
         assert "kappa 0.00" in told and "two - one -1.000" in told
 
 

@@ -107,7 +107,7 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
     standing = judged(run, ScriptedJudge(breaks))
     passed, read, unread = map(sum, zip(*standing.judged.known_answer_results.values(), strict=True))
     assert unread and passed == read, "what can be read are references and answers to other questions"
-    assert f"{unread} known answers have no verdict that can be read" in str(standing)
+    assert f"{unread} known answers have no readable judgement" in str(standing)
     assert standing.judged.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
     assert standing.judged.order_disagreements == 0
 
@@ -118,7 +118,7 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     again = judged(run, ScriptedJudge(holds), known_answers=0)
     assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.ineligible_because
     assert main(["compare", str(run.path)]) == 0
-    assert "held against 30 labels" in capsys.readouterr().out
+    assert "30 human labels" in capsys.readouterr().out
     assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
     assert judged(run, ScriptedJudge(holds), known_answers=0, labels=labels).ineligible_because
@@ -170,7 +170,7 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
     assert "12 replies to label are in labels.csv" in capsys.readouterr().out
     label(Path("labels.csv"), is_right)
     assert main(asked[:-2]) == 0
-    assert "held against 12 labels" in capsys.readouterr().out
+    assert "12 human labels" in capsys.readouterr().out
     assert main(asked) == 0
     assert "12 replies to label" in capsys.readouterr().out, "other ones"
     with Path("labels.csv").open(newline="") as file:
@@ -182,7 +182,7 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
     ("verdict", "told", "why"),
     [
         (holds, None, "fewer than 20 replies are labelled"),
-        (credulous, is_right, "its kappa with people is"),
+        (credulous, is_right, "its kappa with human labels is"),
         (holds, is_right, ""),
     ],
 )

@@ -53,7 +53,7 @@ def test_rows_are_written_under_the_columns_that_the_file_has(ask, capsys):
     assert {row["label"] for row in fresh} == {""}, "nobody has given one"
     assert {row["reply"] for row in fresh} == {"Anna."} and {row["epoch"] for row in fresh} == {"0", "1"}
     assert ask() == 0
-    assert "held against 1 labels" in capsys.readouterr().out
+    assert "1 human labels" in capsys.readouterr().out
 
 
 def test_a_label_without_a_line_end_is_not_lost(ask, capsys):
@@ -62,7 +62,7 @@ def test_a_label_without_a_line_end_is_not_lost(ask, capsys):
     assert cells()[0]["note"] == "größer" and len(cells()) == 3
     assert Path("labels.csv").read_bytes().startswith("\ufeff".encode()), "some spreadsheets need it"
     assert ask() == 0
-    assert "held against 1 labels" in capsys.readouterr().out
+    assert "1 human labels" in capsys.readouterr().out
 
 
 def test_an_empty_file_is_a_new_one(ask):
@@ -93,4 +93,4 @@ def test_ids_that_a_spreadsheet_would_run_are_read_back_by_their_own_name(ask, c
     capsys.readouterr()
     assert ask("--suggest", "3") == 0
     said = capsys.readouterr().out
-    assert "held against 12 labels" in said and "0 replies to label" in said
+    assert "12 human labels" in said and "0 replies to label" in said

@@ -83,7 +83,7 @@ def test_two_runs_cannot_share_a_folder(dataset, tmp_path):
 
     async def greedy(turn, session):
         other = al.Lab(model=Scripted(["x"]), datasets=[str(dataset)], embedder="hashing/hashing-64")
-        with other, pytest.raises(RunError, match="another run is at work"):
+        with other, pytest.raises(RunError, match="another run uses"):
             await other.run(out=out, resume=True)
         return Reply(text="x")
 

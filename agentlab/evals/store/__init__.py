@@ -1,5 +1,5 @@
-"""A run folder: how it is written, sealed and read back as rows, columns, sums and measures.
+"""Run folders: writing them, their checksums, and reading them as rows, sums and measures.
 
-`folder` writes it, `ledger` its events, `seal` closes it; `run` opens one that is there, `rows` are its types,
-`fold` and `summary` its sums, `measures` what can be compared. Everything else in evals stands on it.
+`folder` writes a run, `ledger` its events, `checksums` its checksums. `run` opens an existing run, `rows` are its
+types. `fold` and `summary` make its sums, `measures` lists what can be compared. All other rooms of evals use it.
 """

@@ -1,4 +1,4 @@
-"""Run folders that are written whole or not at all, and what is said where one cannot be written."""
+"""Run folders that are written completely or not at all, and the error for one that cannot be written."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from agentlab.core.errors import RunError
 
-RESUME_HINT = "what was done is kept: once that is mended, --resume goes on"
+RESUME_HINT = "progress is saved; fix the cause and rerun with --resume"
 
 
 class RunWriteError(RunError):
-    """A file of a run that is being played could not be written; `why` is what the system says."""
+    """Raised if a file of a running run cannot be written; `why` is the system's message."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be written: {why}; {RESUME_HINT}")
@@ -23,9 +23,9 @@ class RunWriteError(RunError):
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder beside `path` that takes its place when all is in it; where that fails, nothing is left.
+    """Yield a temporary folder that is renamed to `path` at the end, or deleted after an error.
 
-    Raises RunError where something is there already, or it cannot be written.
+    Raises RunError if `path` is not empty or cannot be written.
     """
     try:
         if path.is_dir() and any(path.iterdir()):

@@ -1,8 +1,7 @@
-"""Running sums of a run: each conversation is folded in when it ends, and is not needed any more.
+"""Running sums of a run: each conversation is folded in when it ends, and then released.
 
-What comes out does not depend on the order in which conversations end, nor on how they were shared out: the parts of a
-sum are kept, and rounded once when they are added up; values whose order matters to the last bit are put in the order
-of their turns first.
+The result depends neither on the order in which conversations end nor on their partition. A sum keeps its parts and is
+rounded once at the end. Values whose order changes the last bit are sorted by turn first.
 """
 
 from __future__ import annotations
@@ -23,45 +22,42 @@ from agentlab.data.conversations import INGEST_PREFIX
 from agentlab.evals.store.rows import TrialKey, TurnRow
 
 NOT_RECORDED_REASON = "not recorded"
-"""How the reason of a score begins that a replay could not work out."""
+"""Prefix of the reason of a score that a replay could not compute."""
 
 
 def _column() -> array[float]:
-    """Room for the values of a measure, each after its conversation, epoch, turn and place among those of the turn."""
+    """Return an empty array for rows of conversation, epoch, turn, position in the turn, and value."""
     return array("d")
 
 
 def in_order(column: array[float]) -> np.ndarray:
-    """A row of five numbers for each value of a measure, in the order of the turns."""
+    """Return the column as an (n, 5) array, sorted by conversation, epoch and turn."""
     rows = np.frombuffer(column).reshape(-1, 5)
     return rows[np.lexsort(rows[:, 2::-1].T)]
 
 
 class FlowFold:
-    """Of one flow."""
+    """Running sums of one flow."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Of turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `untold` latencies; of calls
-        `reused`, `new`, `untimed`; scores that are `ungraded`."""
+        """Turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `unknown_latencies`.
+        Calls: `reused`, `new`, `untimed`. Scores: `ungraded`."""
         self.totals: list[Totals] = []
         self.billed: list[Totals] = []
         self.ingest: list[Totals] = []
-        """What filling memories took, which is part of all sums, and stands apart here."""
+        """Costs of filling memories; `totals` includes them."""
         self.phases: defaultdict[str, list[Totals]] = defaultdict(list)
         self.ingest_counts: Counter[str] = Counter()
         self.steps: list[int | UnsetType | None] = []
-        """Of retrieval, as the source of imported answers says."""
+        """Retrieval steps of imported answers, as their source reports them."""
         self.latencies = _column()
         self.scores: defaultdict[str, array[float]] = defaultdict(_column)
-        self.missed: list[tuple[TrialKey, list[str], dict[str, Any]]] = []
-        """Conversations with calls that were not recorded: the causes, and the first of them."""
+        self.misses: list[tuple[TrialKey, list[str], dict[str, Any]]] = []
+        """Trials with recording misses: their causes, and the first miss."""
 
     def add(self, trace: Trace, rows: Sequence[TurnRow], rank: int, costs: Costs | None = None) -> None:
-        """A conversation, or what there is of it: its events, and the turns that came to an end.
-
-        `costs` are those of its events, where they are known.
-        """
+        """Fold in the events and the ended turns of a trial; `costs` are those of its events, if known."""
         costs = costs or Costs.of(trace.events)
         self.totals.append(costs.totals)
         for phase, part in costs.phases.items():
@@ -70,54 +66,54 @@ class FlowFold:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
         live = {event.origin for event in trace.events} == {"live"}
         self.billed.append(costs.totals if live else billed_totals(trace.events))
-        self._take_reuse(trace)
+        self._add_reuse(trace)
         if trace.conversation.startswith(INGEST_PREFIX):
             notices = [event for event in trace.events if isinstance(event, Notice)]
             failed = sum(notice.name == INGEST_FAILED for notice in notices)
-            away = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}
+            unavailable = {notice.turn for notice in notices if notice.name == MEMORY_UNAVAILABLE}
             self.ingest.append(costs.totals)
-            self.ingest_counts.update(turns=len(trace.turns()), errors=failed, memory_unavailable=len(away))
+            self.ingest_counts.update(turns=len(trace.turns()), errors=failed, memory_unavailable=len(unavailable))
         for row in rows:
-            self._take_turn(row, rank)
+            self._add_turn(row, rank)
 
     def take_imported(self, row: TurnRow, rank: int) -> None:
-        """A turn that has no events: its totals are what its source says."""
+        """Fold in an imported turn, which has no events; its source reports the totals."""
         self.totals.append(row.totals)
         self.steps.append(row.retrieval_steps)
-        self._take_turn(row, rank)
+        self._add_turn(row, rank)
 
     def add_abandoned(self, events: Sequence[Event]) -> None:
-        """A take that a later one replaced: nothing counts it but the bill."""
+        """Fold in an attempt that a later one replaced: only the bill counts it."""
         self.billed.append(billed_totals(events))
         self.counts["new"] += self.billed[-1].llm_calls or 0
 
-    def _take_turn(self, row: TurnRow, rank: int) -> None:
+    def _add_turn(self, row: TurnRow, rank: int) -> None:
         self.counts["turns"] += 1
         self.counts["errors"] += row.error is not None
         self.counts["memory_tokens"] += row.memory_tokens or 0
         self.counts["memory_unavailable"] += row.memory_unavailable or 0
-        self.counts["untold"] += row.latency_s is None
+        self.counts["unknown_latencies"] += row.latency_s is None
         self.latencies.extend((rank, row.epoch, row.turn, 0, row.latency_s or 0.0))
-        for place, (metric, score) in enumerate((row.scores or {}).items()):
+        for position, (metric, score) in enumerate((row.scores or {}).items()):
             value = math.nan if score.value is None else score.value
-            self.scores[metric].extend((rank, row.epoch, row.turn, place, value))
+            self.scores[metric].extend((rank, row.epoch, row.turn, position, value))
             self.counts["ungraded"] += score.reason.startswith(NOT_RECORDED_REASON)
 
-    def _take_reuse(self, trace: Trace) -> None:
+    def _add_reuse(self, trace: Trace) -> None:
         parents = {event.parent for event in trace.events}
         for event in trace.events:
             if isinstance(event, ModelCall):
                 if event.completion is not None:
                     self.counts["reused" if event.origin == "replay" else "new"] += event.origin in ("replay", "live")
-            # Work in this process is done anew; that its time is not recorded means that it came out otherwise.
+            # A replay repeats local work. If its recording is missing, its outcome differs.
             elif event.origin == "live" and event.duration_identity is not None and event.id not in parents:
                 self.counts["untimed"] += 1
-        if missed := missed_calls(trace):
-            first = min(missed, key=lambda notice: notice.id)
-            place = trace.flow, trace.conversation, trace.epoch
-            where = dict(zip(("flow", "conversation", "epoch"), place, strict=True))
-            told = {**where, "turn": first.turn, "cause": first.data["cause"], "why": first.text}
-            self.missed.append((place, [str(notice.data["cause"]) for notice in missed], told))
+        if notices := missed_calls(trace):
+            first = min(notices, key=lambda notice: notice.id)
+            trial = trace.flow, trace.conversation, trace.epoch
+            names = dict(zip(("flow", "conversation", "epoch"), trial, strict=True))
+            row = {**names, "turn": first.turn, "cause": first.data["cause"], "why": first.text}
+            self.misses.append((trial, [str(notice.data["cause"]) for notice in notices], row))
 
     def merge(self, other: FlowFold) -> None:
         for name, theirs in vars(other).items():
@@ -130,7 +126,7 @@ class FlowFold:
 
 
 class Fold:
-    """Of a run; `conversations` are the names of all it has, so that every shard numbers them alike."""
+    """Running sums of a run; every shard gets all names in `conversations`, so that all number them alike."""
 
     def __init__(self, conversations: Iterable[str]) -> None:
         self._ranks = {name: rank for rank, name in enumerate(sorted({*conversations}))}
@@ -145,5 +141,5 @@ class Fold:
 
 
 def missed_calls(trace: Trace) -> list[Notice]:
-    """The notice beside each call that was not recorded."""
+    """Return the notice of each call that was not recorded."""
     return [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]

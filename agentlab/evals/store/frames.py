@@ -1,4 +1,4 @@
-"""Data frames of what others wrote: cells stay as they are, and are encoded wherever a frame is shown or exported."""
+"""Data frames of untrusted text: cells stay unchanged, and are encoded when a frame is shown or exported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentlab.evals.store.rows import FlowSummary
 
 
 def _shown(name: str, encode: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A method of a data frame, called on one in which every text is encoded."""
+    """Return a method that calls the frame's method `name` on a copy with every text encoded."""
 
     def method(self: Frame, *arguments: Any, **options: Any) -> Any:
         with pd.option_context("display.html.use_mathjax", False):
@@ -24,14 +24,14 @@ def _shown(name: str, encode: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 class Frame(pd.DataFrame):
-    """A DataFrame whose `to_csv` and `to_excel` hold no formula, and whose texts act on no terminal and no page."""
+    """DataFrame whose CSV and Excel files contain no formula, and whose texts are safe on terminals and pages."""
 
     @property
     def _constructor(self) -> Callable[..., Frame]:
         return Frame
 
     def encoded(self, encode: Callable[[Any], Any]) -> pd.DataFrame:
-        """A plain frame with every text in it, names of rows and columns included, encoded."""
+        """Return a plain frame with every text encoded, names of rows and columns included."""
 
         def cell(value: Any) -> Any:
             nested = isinstance(value, (list, tuple, dict))
@@ -51,7 +51,7 @@ class Frame(pd.DataFrame):
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
-    """A frame with a row for each of `rows`; half a surrogate pair, which no column of texts holds, is its escape."""
+    """Return a frame of `rows`; half a surrogate pair is escaped, since no text column can store it."""
     texts = [
         {name: escape_surrogates(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in rows
     ]
@@ -59,10 +59,10 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None
 
 
 class RunTable(Frame):
-    """One row a measure, one column a flow; what is computed from it is an ordinary data frame of floats."""
+    """Table with one row per measure and one column per flow; computing on it gives a frame of floats."""
 
     def shown(self) -> pd.DataFrame:
-        """The same as text: `-` for what is not known, of a score its interval at 95 % and the number of turns."""
+        """Return the table as text: `-` if unknown, scores with their 95 % interval and number of turns."""
         flows: Mapping[str, FlowSummary] = self.attrs["flows"]
         rows, names = [], []
         for name, values in zip(self.index, self.to_numpy(), strict=True):
@@ -82,7 +82,7 @@ class RunTable(Frame):
 
 
 def run_table(flows: Mapping[str, FlowSummary]) -> RunTable:
-    """Of each flow its measures, means over turns; scores are among them by their names."""
+    """Return the table of the flows: totals, means over turns, and scores by name."""
     frame = RunTable({label: _column(flow) for label, flow in flows.items()})
     frame.attrs = {"flows": dict(flows)}
     return frame

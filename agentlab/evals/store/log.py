@@ -1,4 +1,4 @@
-"""`run.log`: what our loggers say while a run goes on; a chat keeps a `chat.log` with it."""
+"""`run.log`: the messages of our loggers during a run; a chat writes a `chat.log` in the same way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentlab.core.escaping import LogFormatter
 from agentlab.core.files import open_log
 
 MAX_LOG_BYTES = 64 * 2**20
-"""Bytes of a log."""
+"""Largest size of a log."""
 
 
 class _LogFile(logging.FileHandler):
@@ -26,15 +26,15 @@ class _LogFile(logging.FileHandler):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Pass over a line that cannot be written: what matters is said by the run itself."""
+        """Ignore a line that cannot be written; the run reports a full disk itself."""
 
 
 @contextlib.contextmanager
-def run_log(name: str = "run.log", least: int = logging.DEBUG) -> Iterator[Callable[[Path], None]]:
-    """Keep what our loggers say meanwhile, from the level `least` on; it stands in a folder once it is told which."""
-    kept = MemoryHandler(capacity=1)
-    ours = logging.getLogger("agentlab")
-    level = ours.level
+def run_log(name: str = "run.log", level: int = logging.DEBUG) -> Iterator[Callable[[Path], None]]:
+    """Buffer the messages of our loggers from `level` on; call the yielded function to write them to a folder."""
+    buffer = MemoryHandler(capacity=1)
+    logger = logging.getLogger("agentlab")
+    level_before = logger.level
 
     def write_to(folder: Path) -> None:
         try:
@@ -42,16 +42,16 @@ def run_log(name: str = "run.log", least: int = logging.DEBUG) -> Iterator[Calla
         except OSError as problem:
             raise RunError(f"{folder / name} cannot be written: {problem.strerror}") from None
         file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        kept.setTarget(file)
-        kept.flush()
+        buffer.setTarget(file)
+        buffer.flush()
 
-    ours.addHandler(kept)
-    ours.setLevel(least)
+    logger.addHandler(buffer)
+    logger.setLevel(level)
     try:
         yield write_to
     finally:
-        ours.removeHandler(kept)
-        ours.setLevel(level)
-        if kept.target is not None:
-            kept.target.close()
-        kept.close()
+        logger.removeHandler(buffer)
+        logger.setLevel(level_before)
+        if buffer.target is not None:
+            buffer.target.close()
+        buffer.close()

@@ -1,4 +1,4 @@
-"""What is measured on a turn: one list for tables, comparisons and the gate."""
+"""Measures of a turn: one list for tables, comparisons and the gate."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, T
 TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
 Values = dict[str, float | None]
-"""Measure -> value of one turn; None is unknown. A metric that does not apply to the turn is not there."""
+"""Measure -> value of one turn. None is unknown; a metric that does not apply to the turn is missing."""
 RETRIEVAL_STEPS = "retrieval_steps"
 MAX_VALUE = 1e15
-"""Of a value that is compared: sums and squares of such overflow nowhere."""
+"""Largest value that is compared: its sums and squares do not overflow."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of `Run.turns` or a metric of `Run.scores`; `format` is for its mean over turns."""
+    """Column of `Run.turns` or metric of `Run.scores`; `format` formats its mean over turns."""
 
     name: str
     title: str
@@ -57,55 +57,55 @@ _COSTS = {measure.name: measure for measure in COSTS}
 
 
 IMPORTED_PREFIXES = (RETRIEVAL_STEPS, "published_")
-"""How measures begin that only the source of imported answers gives."""
+"""Prefixes of the measures that only an import has."""
 
 
 def is_one_sided(name: str, one: Mapping[TurnKey, Values], other: Mapping[TurnKey, Values]) -> bool:
-    """Whether a measure is what the source of one side states and the other side, played here, cannot have."""
+    """Return True if only an imported side can have this measure, and the other side has no value of it."""
     return name.startswith(IMPORTED_PREFIXES) and any(
         all(name not in row for row in side.values()) for side in (one, other)
     )
 
 
 def measure(name: str) -> Measure:
-    """A cost by its name; any other name is a quality metric, of which more is better."""
+    """Return the cost with this name; any other name is a quality metric, where higher is better."""
     return _COSTS.get(name) or Measure(name, name, ".3f", "higher")
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Quality metrics first, in the order given, then the costs."""
+    """Return the names without duplicates: quality metrics in the given order, then the costs."""
     names = list(dict.fromkeys(names))
     return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
 
 
 ANSWER = "answer_correctness", "answer_f1"
-"""Quality of an answer: the first that is graded decides (which agrees best with labels: `results/LOG.md`)."""
+"""Quality of an answer: the first graded metric is primary. `results/LOG.md` compares both with labels."""
 QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
-"""Of what a data set can grade, the first three decide where a spec names no `primary`."""
+"""Quality metrics in order of preference: the first three graded ones are primary if a spec names none."""
 
 
 def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
-    """The measures that decide: those declared, or up to three qualities and a cost that the turns of `flows` know.
+    """Return the primary measures: those declared, or up to three qualities and one cost that `flows` have.
 
-    Where turns failed, that they did is one of the three: a flow is not the better one for calls it never made. Raises
-    RunError where one that is declared is not there.
+    If turns failed, `failed` is one of the three. Otherwise a flow could win with calls that it never made. Raises
+    RunError if a declared measure does not exist.
     """
     rows = [row for turns in flows for row in turns.values()]
-    known = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row)
     for name in declared:
-        if name not in known:
-            raise RunError(f"primary: {plugins.unknown_name('measure', name, known)}")
+        if name not in names:
+            raise RunError(f"primary: {plugins.unknown_name('measure', name, names)}")
     if declared:
         return tuple(declared)
-    graded = [name for name in known if name not in _COSTS and any(row.get(name) is not None for row in rows)]
-    instead = ANSWER[1:] if ANSWER[0] in graded else ()
-    qualities = [name for name in QUALITIES if name in graded and name not in instead] or graded
+    graded = [name for name in names if name not in _COSTS and any(row.get(name) is not None for row in rows)]
+    replaced = ANSWER[1:] if ANSWER[0] in graded else ()
+    qualities = [name for name in QUALITIES if name in graded and name not in replaced] or graded
     costs = [row.get("cost_usd") for row in rows]
     cost = ["cost_usd"] if None not in costs and any(costs) else ["llm_calls"]
     if all(row.get(cost[0]) is None for row in rows):
-        cost = []  # imported answers may come without any
-    deciding = [*qualities[:2], "failed"] if any(row.get("failed") for row in rows) else qualities[:3] or ["failed"]
-    return (*deciding, *cost)
+        cost = []  # imported answers may have no cost
+    primary = [*qualities[:2], "failed"] if any(row.get("failed") for row in rows) else qualities[:3] or ["failed"]
+    return (*primary, *cost)
 
 
 def check_primary(
@@ -113,25 +113,25 @@ def check_primary(
     scorers: Sequence[Any],
     datasets: Sequence[Dataset],
     also: Sequence[str] = (),
-    mend: str = "",
+    hint: str = "",
 ) -> None:
-    """Raise ConfigError where a measure is to decide that no turn of the data will have; those in `also` are there."""
-    turns = [turn for dataset in datasets for talk in dataset.conversations for turn in talk.turns if turn.scored]
-    # What a judge will say of the run is not known before it has ended.
+    """Raise ConfigError if no turn of the data will have a primary measure; measures in `also` exist."""
+    turns = [turn for dataset in datasets for each in dataset.conversations for turn in each.turns if turn.scored]
+    # A judge grades the run only after the run has ended.
     for name in (name for name in primary if not name.startswith(JUDGE_METRIC_PREFIX)):
         graded = dict.fromkeys(metric for scorer in scorers for turn in turns for metric in scorer.metrics(turn))
-        known = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
-        if name not in known:
-            raise ConfigError(f"primary: {plugins.unknown_name('measure of these data sets', name, known)}{mend}")
+        names = [*graded, *also, *(cost.name for cost in COSTS if cost.name != RETRIEVAL_STEPS)]
+        if name not in names:
+            raise ConfigError(f"primary: {plugins.unknown_name('measure of these data sets', name, names)}{hint}")
 
 
 def latency_is_comparable(one: str, other: str) -> bool:
-    """Whether the latency of two runs of these modes can be told apart by their flows: live seconds shift by run."""
+    """Return True if the latency of two runs with these modes can be compared; live seconds differ from run to run."""
     return "replay" in (one, other) and {one, other} <= {"record", "replay"}
 
 
 def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
-    """Flow label -> turn -> its measures."""
+    """Return flow label -> turn -> measures."""
     flows: defaultdict[str, dict[TurnKey, Values]] = defaultdict(dict)
     for row in turns:
         flows[row.flow][row.key] = measures_of(row)
@@ -140,13 +140,12 @@ def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
 
 def measures_of(row: TurnFigures | TurnRow) -> Values:
     costs = row.costs()
-    # What a scorer of one's own could not work out is not known.
     scores = {metric: score.value for metric, score in (row.scores or {}).items()}
     return {name: costs[name] for name in _COSTS if name in costs} | scores
 
 
 def format_number(value: float | None, sign: str = "") -> str:
-    """A difference to three digits: the margin of a token count may be half a token."""
+    """Format a difference with three digits; the margin of a token count may be half a token."""
     if value is None:
         return "-"
     value = 0.0 if abs(value) < 1e-9 else value  # a rounding error
@@ -158,11 +157,11 @@ def turn_name(key: TurnKey) -> str:
 
 
 Row = tuple[str, str, list[str]]
-"""Of the table of a run: the name of what is measured, its title, and one cell a flow."""
+"""Row of a run's table: name of the measure, title, one cell per flow."""
 
 
 def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
-    """The table of a run, costs and scores."""
+    """Return the rows of a run's table: costs, then scores."""
 
     def per_turn(costs: Sequence[Measure]) -> list[Row]:
         return [(cost.name, cost.title, [cost.show(flow.per_turn(cost.name)) for flow in flows]) for cost in costs]
@@ -187,7 +186,7 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
 
 
 def _memory_rows(flows: Sequence[FlowSummary]) -> list[Row]:
-    """Where a flow has long-term memory: operations on it, and tokens of facts that it put before the model."""
+    """Return the rows on long-term memory, if any flow has one: operations, and tokens of recalled facts."""
     if not any(flow.memory_ops or flow.memory_unavailable for flow in flows):
         return []
     rows = [
@@ -195,8 +194,8 @@ def _memory_rows(flows: Sequence[FlowSummary]) -> list[Row]:
         ("memory_tokens", "memory tokens / turn", [_cell(flow.memory_tokens_per_turn, ".0f") for flow in flows]),
     ]
     if any(flow.memory_unavailable for flow in flows):
-        away = [str(flow.memory_unavailable) for flow in flows]
-        rows.append(("memory_unavailable", "turns without their memory", away))
+        counts = [str(flow.memory_unavailable) for flow in flows]
+        rows.append(("memory_unavailable", "turns without their memory", counts))
     return rows
 
 

@@ -1,6 +1,6 @@
-"""What was remembered in a conversation, folded from its trace: each fact, who wrote it, and which turns read it.
+"""The memory of one conversation, folded from its trace: each fact, the turn that wrote it and those that read it.
 
-`run.memory("memory-007", "chatbox")` gives it; in a notebook it shows itself as a table.
+`run.memory("memory-007", "chatbox")` returns it; a notebook shows it as a table.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class FactHistory:
-    """A fact, and what became of it; turns count from 0."""
+    """A fact and its history; turns count from 0."""
 
     fact: Fact
     written: int | None = None
-    """The turn that wrote it; None for what was there before."""
+    """The turn that wrote it; None if it existed before."""
     replaced_by: str | None = None
     read: list[int] = field(default_factory=list)
-    """The turns that it was brought to."""
+    """The turns that recalled it."""
 
 
 class MemoryView:
-    """The facts of one conversation in one flow, in the order in which they were first seen.
+    """The facts of one conversation in one flow, in the order of their first operation.
 
-    Of what was in memory before only that is known which was read. A flow that keeps a memory of its own, as `ego`
-    does, is not seen here.
+    Of earlier facts it contains only those that were read. It does not see a flow's own memory, such as that of `ego`.
     """
 
     def __init__(self, name: str, events: Iterable[Event]) -> None:
@@ -41,34 +40,34 @@ class MemoryView:
         self.facts: dict[str, FactHistory] = {}
         for op in self.operations:
             for fact in op.facts:
-                known = self.facts.setdefault(fact.id, FactHistory(fact))
+                history = self.facts.setdefault(fact.id, FactHistory(fact))
                 if op.op == "recall":
-                    known.read.append(op.turn)
+                    history.read.append(op.turn)
                 elif op.written:
-                    known.written = op.turn
+                    history.written = op.turn
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
 
     @property
     def stored(self) -> list[FactHistory]:
-        """What is there in the end."""
-        return [known for known in self.facts.values() if known.replaced_by is None]
+        """Facts that are still stored at the end."""
+        return [history for history in self.facts.values() if history.replaced_by is None]
 
     @property
     def table(self) -> Frame:
-        """One row a fact."""
+        """Table with one row per fact."""
         from agentlab.evals.store.frames import frame_of
 
         rows = [
             {
-                "fact": known.fact.id,
-                "text": known.fact.text,
-                "about": known.fact.about,
-                "written in turn": "before" if known.written is None else str(known.written),
-                "read in turns": ", ".join(map(str, dict.fromkeys(known.read))),
-                "replaced by": known.replaced_by or "",
+                "fact": history.fact.id,
+                "text": history.fact.text,
+                "about": history.fact.about,
+                "written in turn": "before" if history.written is None else str(history.written),
+                "read in turns": ", ".join(map(str, dict.fromkeys(history.read))),
+                "replaced by": history.replaced_by or "",
             }
-            for known in self.facts.values()
+            for history in self.facts.values()
         ]
         return frame_of(rows, ["fact", "text", "about", "written in turn", "read in turns", "replaced by"])
 

@@ -1,4 +1,4 @@
-"""How far a run is, and how long the rest takes."""
+"""Progress of a run and the estimated time left."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SECONDS_ALONE = 0.005
-"""How long turns that wait for nothing go on before others have the loop."""
+"""Seconds that turns without waiting may hold the event loop."""
 ROWS_BETWEEN_REPORTS = 1000
-"""Of work that asks no flow."""
+"""Rows between two progress reports of work that plays no flow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """Handed to `on_progress` before the first turn and after each one."""
+    """Argument of `on_progress`, which is called before the first turn and after each turn."""
 
     done: int
     total: int
     failed: int
     seconds_left: float | None = None
-    """At the pace of the last turns; None before the first one is done."""
+    """Estimate from the pace of the last turns; None before the first turn ends."""
     label: str = ""
 
     @property
     def eta(self) -> str:
-        """In words; "" where it is not known."""
+        """Return the time left in words, or "" if it is unknown."""
         return "" if self.seconds_left is None else time_left(self.seconds_left)
 
 
@@ -36,9 +36,9 @@ def time_left(seconds: float) -> str:
 
 
 class ProgressTracker:
-    """How far the run is, and how long the rest takes at the pace of the last turns.
+    """Counts ended turns and estimates the time left from the pace of the last 32 turns.
 
-    Only those tell: turns that a recording answers come first in a continued run, and at once.
+    Earlier turns would mislead: a resumed run first replays recorded turns, which take no time.
     """
 
     def __init__(self, total: int, on_progress: Callable[[RunProgress], None]) -> None:
@@ -47,7 +47,7 @@ class ProgressTracker:
         self.done = self.failed = 0
         self.label = ""
         self._ends: deque[tuple[float, int]] = deque(maxlen=33)
-        """When turns were done, by the clock, and how many by then."""
+        """Times at which turns ended, in seconds, and the count of ended turns at each."""
         self._paused_at = 0.0
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class ProgressTracker:
         self.set_progress(self.done + 1, self.failed + failed, self.total, label)
 
     def set_progress(self, done: int, failed: int, total: int, label: str) -> None:
-        """As whoever counts has it; less is done than before where workers begin anew what one of them lost."""
+        """Set the counts and report them; `done` falls if workers replay turns that a dead worker lost."""
         if done < self.done:
             self._ends.clear()
         self.done, self.failed, self.total, self.label = done, failed, total, label
@@ -66,19 +66,19 @@ class ProgressTracker:
         self._report(label)
 
     async def yield_to_loop(self) -> None:
-        """Let others have the loop now and then: a replay waits for nothing, and who wants to stop it comes in here."""
+        """Yield to the event loop now and then: a replay never waits, so an interrupt needs this chance."""
         if self._ends[-1][0] - self._paused_at > SECONDS_ALONE:
             self._paused_at = self._ends[-1][0]
             await asyncio.sleep(0)
 
     def report_indexing(self, done: int, total: int) -> None:
-        if done < total:  # a small corpus is done before anybody could read it
+        if done < total:  # a small corpus is done before a user can read it
             self._report(f"indexing: {done} of {total} passages")
 
     def _report(self, label: str) -> None:
-        left = None
+        seconds_left = None
         if self._ends and (turns := self._ends[-1][1] - self._ends[0][1]):
-            left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self.total - self.done)
+            seconds_left = (self._ends[-1][0] - self._ends[0][0]) / turns * (self.total - self.done)
         self._on_progress(
-            RunProgress(done=self.done, total=self.total, failed=self.failed, seconds_left=left, label=label)
+            RunProgress(done=self.done, total=self.total, failed=self.failed, seconds_left=seconds_left, label=label)
         )

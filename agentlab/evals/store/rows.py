@@ -1,12 +1,12 @@
-"""What stands in a run folder, as types, and the one way from them to JSON.
+"""Types of the files of a run folder, and their encoding as JSON.
 
-    turns.jsonl     a TurnRow a line, with what it cost and its scores
-    calls.jsonl     an event a line, with flow, conversation, epoch and take (see `agentlab.evals.store.ledger`)
+    turns.jsonl     one TurnRow per line, with its costs and scores
+    calls.jsonl     one event per line, with flow, conversation, epoch and take (see `agentlab.evals.store.ledger`)
     summary.json    a Summary
 
-Fields are written in the order in which they stand here. What is unknown is None, and null in the file; a field that
-older runs do not have is UNSET, and not written. `from_json` reads what `json` has parsed: msgspec refuses half a
-surrogate pair, which a model may write, and NaN.
+Fields are written in the order of this file. An unknown value is None, and null in the file. A field that older runs
+lack is UNSET and not written. `from_json` takes JSON that `json` has parsed: msgspec refuses NaN and half a surrogate
+pair, which a model may write.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from agentlab.core.trace import Totals
 TrialKey = tuple[str, str, int]
 """Flow label, conversation id, epoch."""
 Sums = dict[str, int | float | None]
-"""Sums by name; None where a part is unknown."""
+"""Sums by name; None if a part is unknown."""
 UNKNOWN = "unknown"
-"""The hash of a grader whose source is not at hand."""
+"""Hash of a grader whose source is unavailable."""
 RESTART_MARKER = -1
-"""The number of a row that stands for no turn: from there on the rows of its take count, and those before do not."""
+"""Turn number of a row without a turn: the rows of its attempt replace all earlier ones."""
 
 
 class _Flow(Struct):
@@ -53,7 +53,7 @@ class _Data(Struct):
 
 
 class Header(Struct):
-    """What is read of `run.json`, and its types; the rest is for people."""
+    """The fields of `run.json` that programs read; the others are for people."""
 
     format: int
     run_id: str
@@ -62,14 +62,14 @@ class Header(Struct):
     models: dict[str, str]
     graders: dict[str, str]
     sealed: bool = False
-    """Whether the summary that it gets at its end has a seal."""
+    """True if the summary has checksums once the run has ended."""
 
 
 class StoredScore(Struct, frozen=True):
-    """What a metric says of a turn, and why."""
+    """Value of a metric for one turn, and the reason."""
 
     value: float | bool | None
-    """None where a scorer could not work it out, or the source of an imported answer does not say."""
+    """None if the scorer has no value, or if the source of an imported answer does not report it."""
     reason: str
 
     @property
@@ -87,56 +87,56 @@ class _Turn(Struct, frozen=True, kw_only=True):
         return self.conversation, self.turn, self.epoch
 
     def costs(self: Any) -> dict[str, Any]:
-        """What the turn took, by the names under which flows are compared."""
-        found = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
-        return found if self.retrieval_steps is UNSET else found | {"retrieval_steps": self.retrieval_steps}
+        """Return the costs of the turn, by measure."""
+        figures = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        return figures if self.retrieval_steps is UNSET else figures | {"retrieval_steps": self.retrieval_steps}
 
 
 class TurnRow(_Turn, frozen=True, kw_only=True):
-    """A turn that was played, or imported: what was said, what it cost, and how it was graded."""
+    """A played or imported turn: its message and reply, costs and scores."""
 
     flow: str
     dataset: str
     conversation: str
     turn: int
     category: Any = UNSET
-    """Of the conversation, as its data set names it."""
+    """The conversation's category in its data set."""
     epoch: int
     take: int
-    """How often the conversation was begun before."""
+    """Number of the attempt, from 0."""
     user: str
     reply: Reply | None
-    """None where the turn failed; `error` then says why."""
+    """None if the turn failed; `error` then gives the reason."""
     error: str | None
     wall_seconds: float | None
-    """None of an imported answer."""
+    """None for an imported answer."""
     totals: Totals
     latency_s: float | None
-    """Seconds of the longest path through its events; of an imported answer, as its source says."""
+    """Seconds of the longest path through its events; for an imported answer the value of its source."""
     memory_tokens: int | None
-    """Of facts that were recalled, estimated."""
+    """Estimated tokens of recalled facts."""
     memory_unavailable: int | None
-    """1 where it had to do without its memory."""
+    """1 if its memory was unavailable."""
     phases: dict[str, Sums]
-    """As of a flow's summary."""
+    """Sums per phase, as in FlowSummary."""
     scores: dict[str, StoredScore] | None = None
-    """By metric; None where a scorer failed and the turn is still to be graded."""
+    """By metric; None if a scorer failed and the turn is not graded yet."""
     retrieval_steps: int | UnsetType | None = UNSET
-    """Only of an imported answer, as its source says."""
+    """Only for an imported answer whose source reports it."""
     passages: list[str] | UnsetType = UNSET
-    """Ids of the documents that an imported answer was made of, where its source says."""
+    """Ids of the documents behind an imported answer, if its source reports them."""
     published: dict[str, Any] | UnsetType = UNSET
-    """What the source of an imported answer noted for it: numbers, labels, ratings by rater."""
+    """Notes of the source on an imported answer: numbers, labels, ratings by rater."""
 
 
 class Value(Struct, frozen=True):
-    """Of a score what figures need."""
+    """The part of a score that figures need."""
 
     value: float | bool | None
 
 
 class TurnFigures(_Turn, frozen=True, kw_only=True):
-    """Of a turn row the figures: what tables and comparisons read, without decoding what was said."""
+    """The figures of a turn row: tables and comparisons read them without decoding its texts."""
 
     flow: str
     conversation: str
@@ -154,9 +154,9 @@ class TurnFigures(_Turn, frozen=True, kw_only=True):
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
     mean: float | None
-    """None where a value is unknown."""
+    """None if a value is unknown."""
     ci95: tuple[float, float] | None
-    """None where there are too few conversations for an interval."""
+    """None if there are too few conversations for an interval."""
     n: int
 
 
@@ -173,7 +173,7 @@ class Billed(TypedDict):
 
 
 class FlowSummary(Struct, frozen=True, kw_only=True):
-    """What a flow cost and what it bought; the sums are over all its turns."""
+    """Costs and scores of a flow; the sums are over all its turns."""
 
     turns: int
     errors: int
@@ -185,48 +185,48 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     embedding_calls_per_turn: float | None
     tool_calls_per_turn: float | None
     memory_tokens_per_turn: float | None = None
-    """Of facts that were recalled, estimated."""
+    """Estimated tokens of recalled facts."""
     memory_unavailable: int | None = 0
-    """Turns that had to do without their memory."""
+    """Turns whose memory was unavailable."""
     fallback_rate: float | None
     retrieval_steps: int | UnsetType | None = UNSET
-    """Only of imported answers."""
+    """Only for imported answers."""
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
     cost_usd: float | None
     billed: Sums | UnsetType = UNSET
-    """What was asked of a model just now, and is paid for: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
+    """Billed model calls of this run: `llm_calls`, `input_tokens`, `output_tokens`, `cost_usd`."""
     latency_s: Latency
-    """`mean`, `p50` and `p95` of its turns, in seconds."""
+    """`mean`, `p50` and `p95` over its turns, in seconds."""
     phases: dict[str, Sums]
-    """`calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
+    """Phase -> `calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
     scores: dict[str, MetricSummary]
     ingest: Sums | UnsetType = UNSET
-    """What of the sums went into filling memories; only there where the flow filled them."""
+    """The part of the sums that filled memories; only if the flow filled them."""
 
     def per_turn(self, name: str) -> float | None:
-        """The sum `name` in shares of a turn."""
+        """Return the sum `name` divided by the number of turns; None if unknown."""
         total: float | UnsetType | None = getattr(self, name)
         return None if total is None or total is UNSET or not self.turns else total / self.turns
 
 
 class Reuse(Struct, frozen=True, kw_only=True):
-    """What a run took from recordings, and what it asked anew."""
+    """Reused and new model calls of a run."""
 
     reused: int
     new: int
     billed: Billed
     missing: int
-    """What a replay was asked for and did not have."""
+    """Recording misses of a replay."""
     causes: dict[str, int]
-    """Why calls were not recorded."""
+    """Causes of recording misses, with their counts."""
     diverged: list[dict[str, Any]]
-    """The first of them in a conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
+    """First miss of each conversation: `flow`, `conversation`, `epoch`, `turn`, `cause` and `why`."""
 
 
 class Quarantined(Struct, frozen=True, order=True):
-    """A conversation whose calls do not add up, and why; `--resume` plays it again."""
+    """A trial whose calls do not add up, and the cause; `--resume` plays it again."""
 
     flow: str
     conversation: str
@@ -250,14 +250,13 @@ class Summary(Struct, frozen=True, kw_only=True):
     quarantined: list[Quarantined] | UnsetType = UNSET
     flows: dict[str, FlowSummary]
     secrets: int | UnsetType = UNSET
-    """Texts of the run folder out of which a secret was taken; only there where one was."""
+    """Number of redacted texts in the run folder; unset if there is none."""
     limits: dict[str, dict[str, Any]] | UnsetType = UNSET
-    """Of models that were asked: `per_minute` requests and tokens, as far as known, how many calls were `answered` and
-    `refused`, and the seconds they `waited_s`."""
+    """Model -> its rate limits `per_minute` if known, calls `answered` and `refused`, and seconds `waited_s`."""
 
 
 def columns(record: Struct) -> dict[str, Any]:
-    """The fields of a record in order, without those that are UNSET."""
+    """Return the fields of a record in order, without those that are UNSET."""
     return {name: value for name, value in asdict(record).items() if value is not UNSET}
 
 
@@ -265,7 +264,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_line(record: Any) -> bytes:
-    """A record as a line of JSON; of half a surrogate pair, which a model may write, its escape."""
+    """Return a record as a line of JSON; half a surrogate pair, which a model may write, is escaped."""
     try:
         return _encode(record) + b"\n"
     except (TypeError, ValueError, OverflowError):
@@ -273,7 +272,7 @@ def encode_line(record: Any) -> bytes:
 
 
 def encode(record: Any, indent: int | None = None) -> str:
-    """A record as JSON; a number that JSON has no word for, such as NaN in what a flow handed on, is null."""
+    """Return a record as JSON; a number that JSON cannot express, such as NaN, is null."""
     try:
         return json.dumps(record, default=_plain, ensure_ascii=False, indent=indent, allow_nan=False)
     except ValueError:

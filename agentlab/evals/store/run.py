@@ -1,9 +1,9 @@
-"""A run folder that is read once: its summary, its rows, what they measure, and its traces.
+"""Read a run folder: its summary, rows, measures and traces.
 
 run = StoredRun.open("results/first")
-run.played()                            # every turn, with all that was said
-run.measured["tools"]                   # what is compared, turn by turn
-run.trace("tools", "laws-001")          # one conversation, event by event
+run.turn_rows()                         # every turn, with its texts
+run.turn_values["tools"]                # the measures of each turn
+run.trace("tools", "laws-001")          # the events of one conversation
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from agentlab.evals.store.measures import MAX_VALUE, TurnKey, Values, measures_o
 from agentlab.evals.store.memory_view import MemoryView
 from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnFigures, TurnRow
 
-MOST_KEPT = 64 * 2**20
-"""Bytes of turn rows that are kept once they are read; of more each reader decodes what it needs."""
+MAX_CACHED_BYTES = 64 * 2**20
+"""Largest size of turn rows, in bytes, that stay in memory; larger files are decoded on each read."""
 
 _Turn = TypeVar("_Turn", bound=TurnRow | TurnFigures)
 
 
 class StoredRun:
-    """What is in a run folder; nothing is kept that the rows do not say."""
+    """A run folder, read lazily; every number comes from its rows."""
 
     def __init__(self, folder: RunFolder, datasets: Sequence[Dataset] | None = None) -> None:
-        """`datasets` are those it was just played with, where they are at hand."""
+        """Take a run folder, and the data sets it was just played with, if they are loaded."""
         self.played_with = datasets
         self.folder = folder
         self.path = folder.path
 
     @classmethod
     def open(cls, path: str | Path, *, regrade: bool = False) -> Self:
-        """Raises RunError where the folder is no run, or where a file of it was edited after the run had ended.
+        """Open a run; raises RunError if the folder is no run, or if a file was edited after the run had ended.
 
-        With `regrade`, for those who make it anew, the summary may have been.
+        With `regrade` the summary may be edited: regrading rewrites it.
         """
         run = cls(RunFolder.open(Path(path)))
         run.folder.check_seal(regrade=regrade)
         return run
 
     def forget(self) -> None:
-        """Read anew what is asked for from now on: rows were added."""
+        """Clear all cached values, after rows were added."""
         for name in {*self.__dict__} - {"played_with", "folder", "path"}:
             del self.__dict__[name]
 
     @property
     def header(self) -> Mapping[str, Any]:
-        """The content of `run.json`."""
+        """Content of `run.json`."""
         return self.folder.header
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The facts that `check_comparable` reads."""
+        """Name, data sets and graders, as `check_comparable` compares them."""
         datasets = {name: described["sha256"] for name, described in self.header["datasets"].items()}
         return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"]}
 
     @property
     def is_sealed(self) -> bool:
-        """False for a run that has not ended, or that is older than seals."""
+        """True if the run has verified checksums; False for a running run and for one from before checksums."""
         return self.folder.is_sealed
 
     @property
@@ -81,7 +81,7 @@ class StoredRun:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The stable machine interface, as in `summary.json`."""
+        """Content of `summary.json`, the stable machine interface, without checksums."""
         summary = self.folder.summary
         if not isinstance(summary, dict):
             raise RunError(f"{self.path / 'summary.json'} is not the summary of a run")
@@ -89,7 +89,7 @@ class StoredRun:
 
     @cached_property
     def result(self) -> Summary:
-        """The summary with a type."""
+        """The summary as a typed record."""
         try:
             return from_json(Summary, self.summary)
         except ValueError as problem:
@@ -97,26 +97,24 @@ class StoredRun:
 
     @property
     def traces(self) -> Mapping[TrialKey, Trace]:
-        """Every conversation's events; each trace is read when it is asked for."""
+        """Trial -> its trace, which is decoded on access."""
         return self.folder.ledger
 
     def trace(self, flow: str, conversation: str, epoch: int = 0) -> Trace:
         try:
             return self.traces[flow, conversation, epoch]
         except KeyError:
-            known = sorted({f"{play[0]} {play[1]}" for play in self.traces})
-            raise RunError(self._unknown(f"{flow} {conversation}", known)) from None
+            names = sorted({f"{trial[0]} {trial[1]}" for trial in self.traces})
+            raise RunError(self._unknown(f"{flow} {conversation}", names)) from None
 
-    def _unknown(self, conversation: str, known: Collection[str]) -> str:
+    def _unknown(self, conversation: str, names: Collection[str]) -> str:
         if self.header["spec"].get("mode") == IMPORTED:
-            return (
-                f"{self.path} was imported: nobody knows the steps behind its answers; `agentlab show` has the answers"
-            )
-        return plugins.unknown_name("conversation of this run", conversation, known)
+            return f"{self.path} was imported, so it has no events; `agentlab show {self.path}` prints its answers"
+        return plugins.unknown_name("conversation of this run", conversation, names)
 
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
-        """What was asked and what is expected, by name; without data sets that are not here or have changed since."""
+        """Conversations of the data sets, by name; data sets that are missing or have changed are left out."""
         paths = self.header["spec"]["datasets"]
         return {
             conversation_name(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations
@@ -124,56 +122,56 @@ class StoredRun:
 
     @cached_property
     def datasets(self) -> list[Dataset]:
-        """Those of the run, without any that is not here or has changed since."""
-        spec, known = self.header["spec"], self.header["datasets"]
-        found = []
-        for place, path in enumerate(spec["datasets"]):
+        """Data sets of the run, without those that are missing or have changed."""
+        spec, stored = self.header["spec"], self.header["datasets"]
+        unchanged = []
+        for position, path in enumerate(spec["datasets"]):
             with contextlib.suppress(DatasetError, OSError):
-                played = self.played_with[place] if self.played_with else None
-                dataset = played or load_dataset(path).subset(spec["limit"], spec.get("sample"))
-                if dataset.digest == known.get(dataset.name, {}).get("sha256"):
-                    found.append(dataset)
-        return found
+                loaded = self.played_with[position] if self.played_with else None
+                dataset = loaded or load_dataset(path).subset(spec["limit"], spec.get("sample"))
+                if dataset.digest == stored.get(dataset.name, {}).get("sha256"):
+                    unchanged.append(dataset)
+        return unchanged
 
     def expected_turn(self, conversation: str, turn: int) -> Turn | None:
-        """What the data set asks and expects there; None where it is not here or has no such turn."""
-        found = self.conversations.get(conversation)
-        return found.turns[turn] if found and 0 <= turn < len(found.turns) else None
+        """Return a turn of the data set, with its expectations; None if it does not exist."""
+        expected = self.conversations.get(conversation)
+        return expected.turns[turn] if expected and 0 <= turn < len(expected.turns) else None
 
     def memory(self, conversation: str, flow: str | None = None, epoch: int = 0) -> MemoryView:
-        """What was remembered in a conversation; `flow` is needed where several remember something.
+        """Return the memory of a conversation; name the `flow` if several flows have one.
 
-        Raises RunError where there is no such conversation.
+        Raises RunError if the conversation does not exist, or if no flow or several flows fit.
         """
-        played = [play for play in self.traces if play[1:] == (conversation, epoch)]
-        views = {play[0]: MemoryView(f"{conversation} in {play[0]}", self.traces[play].events) for play in played}
-        remembering = [label for label, view in views.items() if view.operations]
-        if not played:
-            raise RunError(self._unknown(conversation, {play[1] for play in self.traces}))
-        if flow is None and len(remembering) != 1:
-            named = f"name one of {', '.join(remembering)} (--flow)" if remembering else "no flow remembered anything"
-            raise RunError(f"{conversation}: {named}")
+        trials = [trial for trial in self.traces if trial[1:] == (conversation, epoch)]
+        views = {trial[0]: MemoryView(f"{conversation} in {trial[0]}", self.traces[trial].events) for trial in trials}
+        labels = [label for label, view in views.items() if view.operations]
+        if not trials:
+            raise RunError(self._unknown(conversation, {trial[1] for trial in self.traces}))
+        if flow is None and len(labels) != 1:
+            hint = f"name one of {', '.join(labels)} (--flow)" if labels else "no flow used memory"
+            raise RunError(f"{conversation}: {hint}")
         if flow is not None and flow not in views:
             raise RunError(plugins.unknown_name(f"flow that played {conversation}", flow, views))
-        return views[flow or remembering[0]]
+        return views[flow or labels[0]]
 
     @cached_property
-    def _kept(self) -> list[TurnRow] | None:
+    def _cached(self) -> list[TurnRow] | None:
         size = sum(file.stat().st_size for file in self.folder.files(TURNS))
-        return self.folder.turns() if size <= MOST_KEPT else None
+        return self.folder.turns() if size <= MAX_CACHED_BYTES else None
 
     def rows(self, wanted: Callable[[TurnRow], bool] = lambda row: True) -> list[TurnRow]:
-        """The turns that are `wanted`, whether the run has ended or not: by flow, conversation, epoch and number."""
-        read = self.folder.latest_turns(TurnRow, wanted) if self._kept is None else filter(wanted, self._kept)
+        """Return the turns that are `wanted`, by flow, conversation, epoch and number; the run may be running."""
+        read = self.folder.latest_turns(TurnRow, wanted) if self._cached is None else filter(wanted, self._cached)
         return [*read]
 
     def turn_rows(self) -> list[TurnRow]:
-        """The turns with all that was said; raises RunError where the summary counts others."""
+        """Return the turns with their texts; raises RunError if the summary counts other turns."""
         return [*self._checked(self.rows())]
 
     def map_turns(self) -> Iterable[TurnRow | TurnFigures]:
-        """The same for who needs no word of them; it raises at the turn that is wrong, or at the end."""
-        return self._checked(self.folder.latest_turns(TurnFigures) if self._kept is None else self._kept)
+        """Iterate over the turns, perhaps without their texts; raises RunError at a wrong turn or at the end."""
+        return self._checked(self.folder.latest_turns(TurnFigures) if self._cached is None else self._cached)
 
     def _checked(self, rows: Iterable[_Turn]) -> Iterator[_Turn]:
         number = 0
@@ -181,48 +179,48 @@ class StoredRun:
             number += 1
             if row.flow not in self.result.flows:
                 name = one_line(row.flow)
-                raise RunError(f"{self.path}: turns.jsonl holds turns of {name!r}, which the summary does not know")
+                raise RunError(f"{self.path}: turns.jsonl has turns of {name!r}, which is not in the summary")
             yield row
         if number != self.result.turns:
-            raise RunError(f"{self.path}: turns.jsonl holds {number} turns, the summary {self.result.turns}")
+            raise RunError(f"{self.path}: turns.jsonl has {number} turns, the summary {self.result.turns}")
 
     @cached_property
     def turn_values(self) -> dict[str, dict[TurnKey, Values]]:
-        """Flow label -> turn -> its measures, in the order the run's summary names the flows.
+        """Flow label -> turn -> measures, with the flows in the order of the summary.
 
-        Raises RunError for a number that nothing measures.
+        Raises RunError for a number beyond MAX_VALUE.
         """
         flows: dict[str, dict[TurnKey, Values]] = {label: {} for label in self.result.flows}
         for row in self.map_turns():
             flows[row.flow][row.key] = values = measures_of(row)
             for name, value in values.items():
                 if value is not None and not -MAX_VALUE <= value <= MAX_VALUE:
-                    where = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
-                    raise RunError(f"{self.path}: {where} is beyond {MAX_VALUE:g}, so it was not measured")
+                    location = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
+                    raise RunError(f"{self.path}: {location} is beyond {MAX_VALUE:g}, so it was not measured")
         return flows
 
     @cached_property
     def means(self) -> dict[str, dict[str, float | None]]:
-        """Flow label -> measure -> its mean over the turns that have it; None where a part is unknown."""
-        found: dict[str, dict[str, float | None]] = {}
+        """Flow label -> measure -> mean over the turns that have it; None if a part is unknown."""
+        flows: dict[str, dict[str, float | None]] = {}
         for label, turns in self.turn_values.items():
             names = dict.fromkeys(name for row in turns.values() for name in row)
             columns = {name: np.array([row[name] for row in turns.values() if name in row], float) for name in names}
             means = {name: float(column.mean()) for name, column in columns.items()}
-            found[label] = {name: None if np.isnan(mean) else mean for name, mean in means.items()}
-        return found
+            flows[label] = {name: None if np.isnan(mean) else mean for name, mean in means.items()}
+        return flows
 
     @property
     def all_turns_failed(self) -> bool:
-        """Whether every turn of every flow failed."""
+        """True if every turn of every flow failed."""
         return all(flow.errors == flow.turns for flow in self.result.flows.values())
 
     def check_complete(self) -> None:
-        """Raise RunError where turns of the run are missing, or failed for want of a recording."""
-        reused = self.result.recordings
-        if reused and reused.missing:
+        """Raise RunError if turns of the run are missing, quarantined, or failed because of a recording miss."""
+        recordings = self.result.recordings
+        if recordings and recordings.missing:
             raise RunError(
-                f"{self.path}: {reused.missing} calls of this replay were not recorded; record them with --mode auto"
+                f"{self.path}: {recordings.missing} calls of the replay are not recorded; record them with --mode auto"
             )
         if self.result.quarantined:
             first = self.result.quarantined[0]
@@ -231,24 +229,24 @@ class StoredRun:
                 f" {first.conversation}: {first.cause}); --resume plays them again"
             )
         if self.result.status != "complete":
-            raise RunError(f"{self.path}: the run stopped early; go on with --resume first")
+            raise RunError(f"{self.path}: the run stopped early; continue it with --resume first")
 
 
 def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Raise RunError unless both were graded by the same code on the same data; the later one by more, if it likes.
+    """Raise RunError unless the same code graded both on the same data; `other` may have more graders.
 
-    Both have a `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
+    Both have `name`, as the user calls them, and `datasets` and `graders` (name -> SHA-256 each).
     """
-    why = {
-        "datasets": "the data sets differ ({}; another --limit counts too); run both on the same conversations, and"
-        " make the baseline of a set that has grown again with `agentlab gate RUN --baseline FILE --update`",
-        "graders": "the graders differ ({}), so the scores mean different things; grade both alike with"
-        " `agentlab score RUN` (--scorer names one), a baseline then with `agentlab gate RUN --baseline FILE --update`",
+    texts = {
+        "datasets": "the data sets differ ({}); run both on the same conversations, with the same --limit. For a"
+        " data set that has grown, rewrite the baseline: `agentlab gate RUN --baseline FILE --update`",
+        "graders": "the graders differ ({}); regrade both with `agentlab score RUN` (--scorer names one); for a"
+        " baseline, then `agentlab gate RUN --baseline FILE --update`",
     }
-    for part, text in why.items():
-        mine, theirs = one[part], other[part]
-        # A grader that came with a newer version takes nothing from what both were graded by.
-        names = {*mine} if part == "graders" else {*mine, *theirs}
-        differing = sorted(n for n in names if mine.get(n) != theirs.get(n) or mine[n] == UNKNOWN)
+    for part, text in texts.items():
+        first, second = one[part], other[part]
+        # A grader that only the later one has does not change the common scores.
+        names = {*first} if part == "graders" else {*first, *second}
+        differing = sorted(n for n in names if first.get(n) != second.get(n) or first[n] == UNKNOWN)
         if differing:
             raise RunError(f"{one['name']} and {other['name']} cannot be compared: {text.format(', '.join(differing))}")

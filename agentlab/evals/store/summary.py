@@ -1,4 +1,4 @@
-"""The content of `summary.json`, of the running sums of a run."""
+"""Content of `summary.json`, from the running sums of a run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PER_TURN = ("llm_calls", "embedding_calls", "tool_calls")
 def summarise(
     header: Mapping[str, Any], played: Mapping[str, FlowFold], *, complete: bool, secrets: int = 0
 ) -> Summary:
-    """`played` are the sums of each flow that has any."""
+    """Return the summary of a run; `played` maps a flow label to its running sums."""
     spec = header["spec"]
-    reused = reuse([*played.values()], spec["mode"])
-    missing = reused is not None and reused.missing > 0
+    recordings = reuse([*played.values()], spec["mode"])
+    missing = recordings is not None and recordings.missing > 0
     labels = [flow["label"] or flow["flow"] for flow in spec["flows"]]
     flows = {label: played[label] for label in labels if label in played and played[label].counts["turns"]}
     return Summary(
@@ -40,7 +40,7 @@ def summarise(
         turns=sum(flow.counts["turns"] for flow in played.values()),
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
-        recordings=reused,
+        recordings=recordings,
         flows=_summarise_flows(flows),
         secrets=secrets or UNSET,
     )
@@ -48,29 +48,29 @@ def summarise(
 
 def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
     turns = {(label, name): in_order(column) for label, flow in flows.items() for name, column in flow.scores.items()}
-    # Of all flows at once, since they share their resamples.
+    # All flows at once, since they share their resamples.
     scores = summarise_scores({key: (rows[:, 4], rows[:, 0]) for key, rows in turns.items()})
-    # By the turn that has a metric first, and its place there.
+    # In the order of the first turn that has the metric, and of its position there.
     order = sorted(turns, key=lambda key: [*turns[key][0, :4]])
     return {
-        label: _summarise_flow(flow, {name: scores[of, name] for of, name in order if of == label})
+        label: _summarise_flow(flow, {name: scores[label, name] for each, name in order if each == label})
         for label, flow in flows.items()
     }
 
 
 def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
     n = flow.counts["turns"]
-    sums, paid = asdict(Totals.sum(flow.totals)), Totals.sum(flow.billed)
-    told: dict[str, Any] = {
+    sums, billed = asdict(Totals.sum(flow.totals)), Totals.sum(flow.billed)
+    fields: dict[str, Any] = {
         "memory_tokens_per_turn": flow.counts["memory_tokens"] / n,
         "memory_unavailable": flow.counts["memory_unavailable"],
         "fallback_rate": flow.counts["fallbacks"] / n,
-        "billed": {name: getattr(paid, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
+        "billed": {name: getattr(billed, name) for name in ("llm_calls", "input_tokens", "output_tokens", "cost_usd")},
     }
-    if flow.steps:  # an import: nothing of that is known
-        told = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": exact_sum(flow.steps)}
+    if flow.steps:  # an import: its source reports none of these
+        fields = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": exact_sum(flow.steps)}
     latency: Latency = {"mean": None, "p50": None, "p95": None}
-    if not flow.counts["untold"]:
+    if not flow.counts["unknown_latencies"]:
         latencies = in_order(flow.latencies)[:, 4]
         mean, p50, p95 = float(np.mean(latencies)), quantile(latencies, 0.5), quantile(latencies, 0.95)
         latency = {"mean": mean, "p50": p50, "p95": p95}
@@ -85,7 +85,7 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
         errors=flow.counts["errors"],
         **{name: total for name, total in sums.items() if name != "seconds"},
         **per_turn,
-        **told,
+        **fields,
         latency_s=latency,
         phases=phase_sums({phase: Totals.sum(parts) for phase, parts in flow.phases.items()}),
         scores=scores,
@@ -94,7 +94,7 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
 
 
 def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
-    """What of each phase is told, in the order of `PHASES`."""
+    """Return the sums of each phase, in the order of `PHASES`."""
     return {
         phase: {
             "calls": exact_sum((part.llm_calls, part.embedding_calls, part.tool_calls, part.memory_ops)),
@@ -106,15 +106,15 @@ def phase_sums(parts: Mapping[str, Totals]) -> dict[str, Sums]:
 
 
 def costs_of(events: Sequence[Event]) -> dict[str, Any]:
-    """What a turn row says of the events of its turn."""
+    """Return the fields of a turn row that come from its events."""
     costs = Costs.of(events)
     recalled = chain.from_iterable(e.facts for e in events if isinstance(e, MemoryOp) and e.op == "recall")
-    away = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
+    unavailable = any(isinstance(event, Notice) and event.name == MEMORY_UNAVAILABLE for event in events)
     return {
         "totals": costs.totals,
         "latency_s": critical_path(events),
         "memory_tokens": sum(len(fact.text) // CHARACTERS_PER_TOKEN for fact in recalled),
-        "memory_unavailable": int(away),
+        "memory_unavailable": int(unavailable),
         "phases": phase_sums(costs.phases),
     }
 
@@ -122,14 +122,15 @@ def costs_of(events: Sequence[Event]) -> dict[str, Any]:
 def summarise_scores(
     columns: Mapping[_Key, tuple[Sequence[float] | np.ndarray, Sequence[str] | np.ndarray]],
 ) -> dict[_Key, MetricSummary]:
-    """Mean, interval and number of the values of each column, a turn each, which stand beside their conversations.
+    """Return mean, 95 % interval and count of each column.
 
-    A mean with an unknown part (NaN) is unknown.
+    A column is a pair: one value per turn, and the conversation of each turn. A mean with an unknown part (NaN) is
+    unknown.
     """
     known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
     means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
-    found = {}
+    summaries = {}
     for key, (values, _) in columns.items():
         mean, interval = means.get(key, (None, None))
-        found[key] = MetricSummary(mean=mean, ci95=interval, n=len(values))
-    return found
+        summaries[key] = MetricSummary(mean=mean, ci95=interval, n=len(values))
+    return summaries

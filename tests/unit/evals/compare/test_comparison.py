@@ -146,10 +146,10 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
     lines = (less.path / "turns.jsonl").read_text().splitlines(keepends=True)
     (less.path / "turns.jsonl").write_text("".join(line for line in lines if '"c05"' not in line))
     for other, said in (
-        (shorter, "data sets differ (colours; another --limit counts too)"),
+        (shorter, "data sets differ (colours)"),
         (embedded, "graders differ (similarity)"),
         (stopped, "--resume"),
-        (open_run(less.path), "turns.jsonl holds 10 turns, the summary 12"),
+        (open_run(less.path), "turns.jsonl has 10 turns, the summary 12"),
     ):
         for pair in ((run, other), (other, run)):
             with pytest.raises(RunError) as refused:
