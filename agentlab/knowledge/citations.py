@@ -1,11 +1,11 @@
-"""Which passages a reply rests on, without asking a model.
+"""Finds the passages that a reply rests on, without a model call.
 
     cite("Eleven players [2], one of them the goalkeeper.", passages)     # the second passage
-    cite("Eleven players.", passages)                                     # those that hold its words
+    cite("Eleven players.", passages)                                     # the passages that share its words
 
-Markers that name a passage count as the model's own word. A reply without them is given the passages that hold at
-least half of its content words. What only refuses, thanks or greets has no source. Words are compared as they stand:
-no stemming, no synonyms; whether the passage *supports* the reply is a question for a judge.
+A marker that names a passage cites it. A reply without markers cites the passages that contain at least half of its
+content words, compared without stemming or synonyms. A sentence that only refuses, thanks or greets cites nothing. A
+judge must decide if a passage *supports* the reply.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from agentlab.core.messages import Citation, Passage
 from agentlab.knowledge.refusal import MARKERS, claims
 
-# `[1]`, `[1, 2]`, `[1][2]`, but neither `x = [1, 2]` nor the index of `argv[1]`: glued to a word, a marker has to end
-# the clause.
+# `[1]`, `[1, 2]` and `[1][2]` match; `x = [1, 2]` and the index of `argv[1]` do not. A marker right after a word must
+# end the clause.
 _MARKERS = re.compile(
     rf"(?<![\w)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}|(?<=[\w)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|\s*\Z)"
 )
-_BLANK_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})")
+_SPACE_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})")
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
 _WORD = re.compile(r"[^\W_]+")
 
@@ -32,25 +32,25 @@ _FUNCTION_WORDS = """
     other our ours out over own per re s same shall she should so some such t than that the their theirs them then
     there these they this those through to too under until up us ve very via was wasn we were weren what when where
     whether which while who whom whose why will with within won would wouldn yes you your yours"""
-_SAID_ANYWAY = """
+_SMALL_TALK_WORDS = """
     according answer answers anything assist based bye chat context day document documents else glad good goodbye great
     happy hello help hey hi hope information know let mention mentioned nice ok okay passage passages please pleasure
     provided question questions said say says something sorry source sources sure tell thank thanks today understand
     want welcome well"""
-_STOPWORDS = frozenset(f"{_FUNCTION_WORDS} {_SAID_ANYWAY}".split())
+_STOPWORDS = frozenset(f"{_FUNCTION_WORDS} {_SMALL_TALK_WORDS}".split())
 
 
 def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[Citation, ...]:
-    """The passages behind `reply_text`, at most `limit`, each once; () for a refusal or small talk.
+    """Return citations of at most `limit` different passages behind `reply_text`; () for a refusal or small talk.
 
-    Markers [n] count from 1 in the order of `passages` and come in the order they are written in; numbers that name no
-    passage are ignored. Without a usable marker: the passages that hold the largest share of the reply's content words,
-    half or more, the earlier passage first where shares are equal.
+    Markers [n] count from 1 in the order of `passages`; the citations keep the order of the text. A number that names
+    no passage is ignored. Without a usable marker the passages with the largest share of the reply's content words are
+    cited, if the share is at least half. At equal shares the earlier passage comes first.
     """
     claimed = "\n".join(claims(reply_text))
-    cited = [(passages[number - 1], number) for number in _marked(claimed) if 1 <= number <= len(passages)]
+    cited = [(passages[number - 1], number) for number in _marker_numbers(claimed) if 1 <= number <= len(passages)]
     if not cited:
-        cited = [(passage, 0) for passage in _holding(set(_content_words(strip_markers(claimed))), passages)]
+        cited = [(passage, 0) for passage in _passages_sharing(set(_content_words(strip_markers(claimed))), passages)]
     distinct: dict[str, Citation] = {}
     for passage, number in cited:
         citation = Citation(doc_id=passage.doc_id, passage_id=passage.id, title=passage.title, marker=number)
@@ -59,36 +59,36 @@ def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[
 
 
 def strip_markers(text: str) -> str:
-    """`text` without its markers [n] and the blank before each; code in backticks is left alone."""
+    """Return `text` without its markers [n] and the space before each; code in backticks is unchanged."""
     if "[" not in text:
         return text
     parts = _CODE.split(text)
-    parts[::2] = [_BLANK_AND_MARKERS.sub("", part) for part in parts[::2]]
+    parts[::2] = [_SPACE_AND_MARKERS.sub("", part) for part in parts[::2]]
     return "".join(parts)
 
 
 def with_sources(text: str, citations: Sequence[Citation]) -> str:
-    """`text` with a line for each source under it; markers that name none of them are left out."""
-    known = {str(citation.marker) for citation in citations}
+    """Return `text` with a line for each source below it, without markers that name no source."""
+    cited = {str(citation.marker) for citation in citations}
 
-    def kept(run: re.Match[str]) -> str:
-        numbers = [number for number in re.findall(r"\d+", run[0]) if number in known]
-        blank = run[0][: len(run[0]) - len(run[0].lstrip())]
-        return f"{blank}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
+    def keep_cited(markers: re.Match[str]) -> str:
+        numbers = [number for number in re.findall(r"\d+", markers[0]) if number in cited]
+        space = markers[0][: len(markers[0]) - len(markers[0].lstrip())]
+        return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
 
     parts = _CODE.split(text)
-    parts[::2] = [_BLANK_AND_MARKERS.sub(kept, part) for part in parts[::2]]
+    parts[::2] = [_SPACE_AND_MARKERS.sub(keep_cited, part) for part in parts[::2]]
     return "\n\n".join(filter(None, ["".join(parts), "\n".join(map(source_line, citations))]))
 
 
 def source_line(citation: Citation) -> str:
-    """A source as it stands under a reply, by the marker that names it."""
+    """Return the line of a source below a reply, with the marker that names it."""
     marker = f" [{citation.marker}]" if citation.marker else ""
     name = " ".join(citation.title.split()) or citation.doc_id
     return f"Source{marker}: {name} (document {citation.doc_id}, passage {citation.passage_id})"
 
 
-def _marked(text: str) -> list[int]:
+def _marker_numbers(text: str) -> list[int]:
     prose = " ".join(_CODE.split(text)[::2])
     return [int(number) for marker in _MARKERS.findall(prose) for number in re.findall(r"\d+", marker)]
 
@@ -97,9 +97,9 @@ def _content_words(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _STOPWORDS]
 
 
-def _holding(words: set[str], passages: Sequence[Passage]) -> list[Passage]:
+def _passages_sharing(words: set[str], passages: Sequence[Passage]) -> list[Passage]:
     if not words:
         return []
-    shares = [(len(words.intersection(_content_words(f"{p.title}\n{p.text}"))), p) for p in passages]
-    best_first = sorted(shares, key=lambda pair: -pair[0])
-    return [passage for held, passage in best_first if 2 * held >= len(words)]
+    counts = [(len(words.intersection(_content_words(f"{p.title}\n{p.text}"))), p) for p in passages]
+    best_first = sorted(counts, key=lambda pair: -pair[0])
+    return [passage for count, passage in best_first if 2 * count >= len(words)]

@@ -1,7 +1,7 @@
-"""Tells a reply that declines from one that answers, sentence by sentence and without asking a model. In English only.
+"""Separates replies that decline from replies that answer, by wording, without a model call and in English only.
 
 declines("The documents do not say.")                                      # True
-declines("The documents give no number, but eleven players are usual.")    # False: it goes on to answer
+declines("The documents give no number, but eleven players are usual.")    # False: the sentence then answers
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import functools
 import re
 
 MARKERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\](?:\s?\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\])*"
-"""A run of citation markers as a pattern: `[1]`, `[1, 2]`, `[1] [2]`."""
+"""Pattern of adjacent citation markers: `[1]`, `[1, 2]`, `[1] [2]`."""
 
-# A marker after the full stop belongs to the sentence it follows.
+# A marker after the full stop belongs to the sentence before it.
 _SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|(?=\n|\Z))")
 _SOURCE = (
     r"(?:documents?|documentation|passages?|context|sources?|texts?|articles?|rules?|sections?|results?|information"
     r"|handbook|manual|guide|page)"
 )
 _NOT = r"(?:(?:does|do|did|is|are|was|were|could|has|have)(?: not|n't)|can(?: ?not|'t))"
-# What documents do when they answer: rules that do not allow something have answered.
-_TELL = (
+# Verbs of documents that answer. Others are no refusal: rules that do not *allow* something do answer.
+_ANSWER_VERBS = (
     "say|state|mention|specify|contain|include|provide|give|tell|talk|discuss|describe|detail|indicate|list|name|show"
     "|report|answer|explain|address|offer|reveal|define|cover|have|go into|touch|help|confirm|clarify|refer|appear"
 )
-_TOLD = (
+_ANSWER_PARTICIPLES = (
     "available|provided|given|mentioned|specified|stated|found|included|contained|listed|clear|sufficient|enough|known"
     "|present|described|discussed|covered|in|about"
 )
@@ -32,7 +32,7 @@ _REFUSAL = re.compile(
     rf"\bi(?: am|'m)? (?:{_NOT}|not able to|unable to|not sure)\b"
     rf"|\b(?:we|you) {_NOT} (?:\w+ )?(?:know|have|find|see|answer|tell|say|determine)\b"
     r"|\bunable to (?:find|answer|determine|help)|\b(?:cannot|can't|could not) be (?:determined|answered|found)"
-    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT} (?:\w+ ){{0,2}}(?:{_TELL}|{_TOLD})\b"
+    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT} (?:\w+ ){{0,2}}(?:{_ANSWER_VERBS}|{_ANSWER_PARTICIPLES})\b"
     rf"|\bnot (?:\w+ )?(?:in|by) (?:the|these|this|any|your) (?:\w+ )?{_SOURCE}\b"
     r"|\b(?:no|not enough|insufficient|lack of) (?:\w+ )?(?:information|mention)\b"
     rf"|\bnone of (?:the|these|those) (?:\w+ )?{_SOURCE} (?:mentions?|says?|states?|gives?|specif(?:y|ies)|contains?)\b"
@@ -41,22 +41,22 @@ _REFUSAL = re.compile(
     r"|\bgives? no \w+"
     r"|^\W*(?:unanswerable|unknown|no answer|n/a|not (?:mentioned|specified|stated|known|available|given))\W*$"
 )
-_BUT = re.compile(r"\b(?:but|however|although|though)\b")
-_REGRET = re.compile(r"\W*(?:i am|i'm|i apologi[sz]e|we are)? ?(?:very )?(?:sorry)?\W*")
+_CONTRAST = re.compile(r"\b(?:but|however|although|though)\b")
+_APOLOGY = re.compile(r"\W*(?:i am|i'm|i apologi[sz]e|we are)? ?(?:very )?(?:sorry)?\W*")
 
 
 def claims(text: str) -> list[str]:
-    """The sentences of `text` that say something: one that refuses and stops there is left out."""
-    kept = []
+    """Return the sentences of `text` that state something, without those that only refuse."""
+    sentences = []
     for sentence in _SENTENCE.findall(text):
-        said = sentence.lower().replace("\u2019", "'").strip()
-        refusal = _REFUSAL.search(said)
-        if said and (refusal is None or _BUT.search(said, refusal.end())):
-            kept.append(sentence)
-    return kept
+        lowered = sentence.lower().replace("\u2019", "'").strip()
+        refusal = _REFUSAL.search(lowered)
+        if lowered and (refusal is None or _CONTRAST.search(lowered, refusal.end())):
+            sentences.append(sentence)
+    return sentences
 
 
-@functools.lru_cache(maxsize=32)  # of one turn: several scorers ask about the same reply and references
+@functools.lru_cache(maxsize=32)  # several scorers of a turn check the same texts
 def declines(text: str) -> bool:
-    """True for an empty reply and for one in which nothing but regret is left once refusals are taken out."""
-    return all(_REGRET.fullmatch(sentence.lower()) for sentence in claims(text))
+    """Return True for an empty reply, and for one that contains only refusals and apologies."""
+    return all(_APOLOGY.fullmatch(sentence.lower()) for sentence in claims(text))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.evals.scorers.groundedness import supports
+from agentlab.evals.scorers.groundedness import supported_shares
 from agentlab.evals.scorers.overlap import rouge_l
 from agentlab.evals.stats.agreement import agreement
 from agentlab.knowledge.citations import strip_markers
@@ -51,7 +51,7 @@ def main() -> None:
         turn = turns[row["conversation"]][row["turn"]]
         passages = [texts[name] for name in turn["metadata"]["passages"]]
         said = strip_markers(row["answer"])
-        found = supports(said, [turn["user"], *passages]).values()
+        found = supported_shares(said, [turn["user"], *passages]).values()
         if not passages or not found:
             continue
         ratings.append(statistics.mean(row["published"]["human"]["faithfulness"].values()))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.correctness import correctness, is_paragraph
-from agentlab.evals.scorers.stems import content
+from agentlab.evals.scorers.stems import content_stems
 from agentlab.evals.scorers.words import has_reference
 from agentlab.evals.store.rows import TrialKey, TurnRow
 from agentlab.evals.store.run import StoredRun
@@ -183,12 +183,12 @@ def _stale_memory(case: GradedTurn) -> Found | None:
         return case.last(MemoryOp), "memory still holds the old version"
     if not case.is_wrong:
         return None
-    asked, said = content(case.row.user), _names(case.reply_text)
-    wanted = {word for reference in case.turn.reference_answers for word in content(reference)}
+    asked, said = content_stems(case.row.user), _names(case.reply_text)
+    wanted = {word for reference in case.turn.reference_answers for word in content_stems(reference)}
     for fact in case.recalled:
-        told = content(fact)
+        told = content_stems(fact)
         other = (said & told) - asked - wanted
-        if other and asked & told and any(wanted & content(newer) for newer in case.recalled if newer != fact):
+        if other and asked & told and any(wanted & content_stems(newer) for newer in case.recalled if newer != fact):
             return case.last(MemoryOp), f"answers from an older fact: {shorten(fact, 120)}"
     return None
 
@@ -288,4 +288,4 @@ def _cut(case: GradedTurn) -> list[ModelCall]:
 
 def _names(text: str) -> frozenset[str]:
     """Stems of what is written with a capital or a digit: names, dates and numbers."""
-    return content(" ".join(re.findall(r"\b(?:[A-Z]\w+|\d[\w.,:]*)", text)))
+    return content_stems(" ".join(re.findall(r"\b(?:[A-Z]\w+|\d[\w.,:]*)", text)))

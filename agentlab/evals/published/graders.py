@@ -1,7 +1,7 @@
-"""The rules behind published figures, each after the script its field uses; every number lies between 0 and 1.
+"""Graders of published figures, each after the script of its data set; every value is between 0 and 1.
 
-A rule grades an answer against every reference, and of each metric the best counts. A figure of a pack names a rule in
-small letters; a run is graded by one as `agentlab score RUN --scorer agentlab.evals.published.graders:Squad`.
+A grader compares an answer with every reference and takes the best value of each metric. A figure of a pack names its
+grader in lower case. `agentlab score RUN --scorer agentlab.evals.published.graders:Squad` grades a run with one.
 """
 
 from __future__ import annotations
@@ -20,132 +20,135 @@ from agentlab.evals.scorers.overlap import rouge_l
 Grades = dict[str, float]
 PUNCTUATION = frozenset(string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-CLOSED = ("yes", "no", "noanswer")
-"""Answers of which HotpotQA gives nothing for a part."""
+CLOSED_ANSWERS = ("yes", "no", "noanswer")
+"""Answers for which HotpotQA gives no partial credit."""
 
 
 class Grader:
-    """A rule by its name and the metrics it gives; used as a class, it holds nothing."""
+    """Rule of one script: its name, its metrics and its source. Use the class itself; it has no state."""
 
     name: ClassVar[str]
-    gives: ClassVar[tuple[str, ...]] = ("em", "f1", "precision", "recall")
-    by: ClassVar[str]
+    metric_names: ClassVar[tuple[str, ...]] = ("em", "f1", "precision", "recall")
+    source: ClassVar[str]
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
-        """One metric each of `gives`."""
+    def compare(cls, answer: str, reference: str) -> Grades:
+        """Return the value of each of `metric_names` for one reference."""
         raise NotImplementedError
 
     @classmethod
     def grade(cls, answer: str, references: Sequence[str]) -> Grades:
-        found = [cls.against(answer, reference) for reference in references]
-        return {name: max(grades[name] for grades in found) for name in cls.gives}
+        """Return the best value of each metric over `references`, which must not be empty."""
+        grades_by_reference = [cls.compare(answer, reference) for reference in references]
+        return {name: max(grades[name] for grades in grades_by_reference) for name in cls.metric_names}
 
     @classmethod
     def metrics(cls, turn: Turn) -> tuple[str, ...]:
-        return tuple(f"{cls.name}_{name}" for name in cls.gives) if turn.reference_answers else ()
+        return tuple(f"{cls.name}_{name}" for name in cls.metric_names) if turn.reference_answers else ()
 
     @classmethod
     def score(cls, turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-        found = cls.grade(outcome.reply.text, turn.reference_answers)
-        return {f"{cls.name}_{name}": Score(value=value, reason=f"by {cls.by}") for name, value in found.items()}
+        grades = cls.grade(outcome.reply.text, turn.reference_answers)
+        return {f"{cls.name}_{name}": Score(value=value, reason=f"by {cls.source}") for name, value in grades.items()}
 
 
 class Squad(Grader):
-    """Exact match and F1 over words with their counts, and as `acc` whether a reference is part of the answer."""
+    """Exact match, F1 over words with their counts, and `acc`: 1 if the answer contains the reference."""
 
-    name, gives = "squad", ("em", "f1", "precision", "recall", "acc")
-    by = "the script of SQuAD 2.0 (Rajpurkar et al., arXiv 1806.03822)"
+    name, metric_names = "squad", ("em", "f1", "precision", "recall", "acc")
+    source = "the script of SQuAD 2.0 (Rajpurkar et al., arXiv 1806.03822)"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
-        said, gold = normalise(answer), normalise(reference)
-        found = shared_words(said, gold) if said and gold else dict.fromkeys(SHARES, float(said == gold))
-        return {"em": float(said == gold), **found, "acc": float(gold in said)}
+    def compare(cls, answer: str, reference: str) -> Grades:
+        answer, reference = normalise(answer), normalise(reference)
+        em = float(answer == reference)
+        f1 = word_f1(answer, reference) if answer and reference else dict.fromkeys(F1_METRICS, em)
+        return {"em": em, **f1, "acc": float(reference in answer)}
 
 
 class Hotpotqa(Grader):
-    """SQuAD's, but nothing for a part of a yes or a no, nor where both are empty."""
+    """SQuAD without partial credit for yes, no and noanswer; F1 of two empty texts is 0."""
 
     name = "hotpotqa"
-    by = "the script of HotpotQA (Yang et al., arXiv 1809.09600)"
+    source = "the script of HotpotQA (Yang et al., arXiv 1809.09600)"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
-        said, gold = normalise(answer), normalise(reference)
-        closed = said != gold and (said in CLOSED or gold in CLOSED)
-        return {"em": float(said == gold), **shared_words("" if closed else said, gold)}
+    def compare(cls, answer: str, reference: str) -> Grades:
+        answer, reference = normalise(answer), normalise(reference)
+        closed = answer != reference and (answer in CLOSED_ANSWERS or reference in CLOSED_ANSWERS)
+        return {"em": float(answer == reference), **word_f1("" if closed else answer, reference)}
 
 
 class Drop(Grader):
-    """Sets of words; where the reference has numbers the answer has to have one of them; two digits a question."""
+    """F1 over sets of words, rounded to two digits; 0 if the reference has numbers and the answer none of them."""
 
     name = "drop"
-    by = "the script of DROP (Dua et al., arXiv 1903.00161), an answer being one span"
+    source = "the script of DROP (Dua et al., arXiv 1903.00161), an answer being one span"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
-        said, gold = drop_words(answer), drop_words(reference)
-        ours, theirs = set(said), set(gold)
-        numbers = {word for word in theirs if is_number(word)}
-        if numbers and not numbers & ours:
-            return {"em": float(said == gold), **dict.fromkeys(SHARES, 0.0)}
-        shared = len(ours & theirs)
-        precision = shared / len(ours) if ours else 1.0
-        recall = shared / len(theirs) if theirs else 1.0
+    def compare(cls, answer: str, reference: str) -> Grades:
+        answer_words, reference_words = drop_words(answer), drop_words(reference)
+        em = float(answer_words == reference_words)
+        answer_set, reference_set = set(answer_words), set(reference_words)
+        numbers = {word for word in reference_set if is_number(word)}
+        if numbers and not numbers & answer_set:
+            return {"em": em, **dict.fromkeys(F1_METRICS, 0.0)}
+        n_shared = len(answer_set & reference_set)
+        precision = n_shared / len(answer_set) if answer_set else 1.0
+        recall = n_shared / len(reference_set) if reference_set else 1.0
         f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
         rounded = {"f1": round(f1, 2), "precision": round(precision, 2), "recall": round(recall, 2)}
-        return {"em": float(said == gold), **rounded}
+        return {"em": em, **rounded}
 
 
 class Locomo(Grader):
-    """Sets of lower-case words, of which only . , ! ? are taken away; nothing where a text is empty."""
+    """F1 over sets of lower-case words without the characters . , ! ?; 0 if a text is empty."""
 
-    name, gives = "locomo", ("f1",)
-    by = "the evaluation of LoCoMo answers by mem0 and memobase"
+    name, metric_names = "locomo", ("f1",)
+    source = "the evaluation of LoCoMo answers by mem0 and memobase"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
+    def compare(cls, answer: str, reference: str) -> Grades:
         ours, theirs = (set(re.sub("[.,!?]", " ", text.lower()).split()) for text in (answer, reference))
-        return {"f1": shares(len(ours & theirs), len(ours), len(theirs))["f1"]}
+        return {"f1": f1_of_counts(len(ours & theirs), len(ours), len(theirs))["f1"]}
 
 
 class Rouge(Grader):
-    """F1 of the longest common subsequence of words, unstemmed."""
+    """F1 of the longest common subsequence of words, without stemming."""
 
-    name, gives = "rouge", ("RougeL",)
-    by = "ROUGE-L (Lin 2004)"
+    name, metric_names = "rouge", ("RougeL",)
+    source = "ROUGE-L (Lin 2004)"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
+    def compare(cls, answer: str, reference: str) -> Grades:
         return {"RougeL": rouge_l(answer, reference)}
 
 
 class Bleu(Grader):
-    """BLEU of single words; nearly that of the tool in the field, whose sentence splitter is a trained model."""
+    """BLEU of single words, nearly that of the usual implementation; `bleu.py` explains the difference."""
 
-    name, gives = "bleu1", ("bleu",)
-    by = "BLEU-1 (Papineni et al. 2002)"
+    name, metric_names = "bleu1", ("bleu",)
+    source = "BLEU-1 (Papineni et al. 2002)"
 
     @classmethod
-    def against(cls, answer: str, reference: str) -> Grades:
+    def compare(cls, answer: str, reference: str) -> Grades:
         return {"bleu": bleu1(answer, reference)}
 
 
 GRADERS: dict[str, type[Grader]] = {rule.name: rule for rule in (Squad, Hotpotqa, Drop, Locomo, Rouge, Bleu)}
 WITH_ALIASES: dict[str, type[Grader]] = {"musique": Squad, "2wiki": Hotpotqa}
-"""Sets whose own scripts also take aliases, by how their names begin: the best of the answer and all of them counts."""
-SHARES = ("f1", "precision", "recall")
+"""Prefix of a data set's name -> its grader, if its script also accepts aliases of the reference answer."""
+F1_METRICS = ("f1", "precision", "recall")
 
 
 def normalise(text: str) -> str:
-    """Lower case, no ASCII punctuation, no articles, single spaces: `normalize_answer` of SQuAD's script."""
+    """Return the text in lower case without ASCII punctuation and articles: `normalize_answer` of SQuAD's script."""
     plain = "".join(character for character in text.lower() if character not in PUNCTUATION)
     return " ".join(ARTICLES.sub(" ", plain).split())
 
 
 def drop_words(text: str) -> list[str]:
-    """Normalised as in DROP's script: hyphens part words, and a number is the same however it is written."""
+    """Return the words as in DROP's script: a hyphen separates words, and equal numbers become equal words."""
     words = []
     for word in re.split(" |-", text.lower()):
         bare = word if is_number(word) else "".join(c for c in word if c not in PUNCTUATION)
@@ -162,15 +165,15 @@ def is_number(word: str) -> bool:
     return True
 
 
-def shares(shared: int, ours: int, theirs: int) -> Grades:
-    """F1, precision and recall of words."""
-    if not shared:
-        return dict.fromkeys(SHARES, 0.0)
-    precision, recall = shared / ours, shared / theirs
+def f1_of_counts(n_shared: int, n_answer: int, n_reference: int) -> Grades:
+    """Return F1, precision and recall from numbers of words."""
+    if not n_shared:
+        return dict.fromkeys(F1_METRICS, 0.0)
+    precision, recall = n_shared / n_answer, n_shared / n_reference
     return {"f1": 2 * precision * recall / (precision + recall), "precision": precision, "recall": recall}
 
 
-def shared_words(said: str, gold: str) -> Grades:
-    """Of words with their counts."""
-    ours, theirs = said.split(), gold.split()
-    return shares(sum((Counter(ours) & Counter(theirs)).values()), len(ours), len(theirs))
+def word_f1(answer: str, reference: str) -> Grades:
+    """Return F1, precision and recall over the words of two normalised texts, with their counts."""
+    ours, theirs = answer.split(), reference.split()
+    return f1_of_counts((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))

@@ -152,13 +152,13 @@ class Pack:
             return self._with_aliases(claim)
         if grader not in GRADERS:
             raise NotReproducible(f"there is no grader {claim.grader!r} here, only {', '.join(GRADERS)}")
-        if metric not in GRADERS[grader].gives:
+        if metric not in GRADERS[grader].metric_names:
             raise NotReproducible(f"{grader} gives no {metric}")
         return lambda answer: answer.by(GRADERS[grader], metric)
 
     def _with_aliases(self, claim: PublishedFigure) -> Callable[[GradedAnswer], float]:
         rules = [rule for name, rule in WITH_ALIASES.items() if claim.category.lower().startswith(name)]
-        if not rules or claim.metric not in rules[0].gives:
+        if not rules or claim.metric not in rules[0].metric_names:
             raise NotReproducible(f"no script with aliases is known for {claim.metric} of {claim.category}")
         if not any(answer.aliases for answer in self.of(claim.system, claim.category)):
             raise NotReproducible("its script counts aliases, which these references do not have (metadata.aliases)")
@@ -188,7 +188,7 @@ class Pack:
     @staticmethod
     def _gives(name: str, claim: PublishedFigure, answers: Sequence[GradedAnswer]) -> bool:
         rule = GRADERS[name]
-        if claim.metric not in rule.gives:
+        if claim.metric not in rule.metric_names:
             return False
         try:
             return claim.matches(sum(answer.by(rule, claim.metric) for answer in answers) / len(answers))

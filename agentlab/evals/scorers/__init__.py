@@ -1,7 +1,7 @@
-"""One scorer a file, grading a turn from its reply and its events; it never calls a flow.
+"""Scorers, one per file: each grades a turn from its reply and its events and never calls a flow.
 
-A scorer file has `metrics(turn)`, the names of what it grades on that turn (none where it does not apply), and
-`score(turn, outcome)`, which returns a Score for each of them. A turn that failed scores 0 on all. Higher is better.
+A scorer file defines two functions. `metrics(turn)` returns the names of the metrics that apply to a turn, if any.
+`score(turn, outcome)` returns a Score for each of them. A failed turn scores 0 on all. Higher is better.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
+    """Value of one metric on one turn, with a reason for the reader."""
+
     value: float
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnOutcome:
-    """What a flow did with a turn."""
+    """A turn as the flow played it: its reply and its events."""
 
     reply: Reply
     events: Sequence[Event]
     embed: Callable[[Sequence[str]], np.ndarray]
-    """Unit vectors for texts, shape (n, d); outside the flow's ledger."""
+    """Return unit vectors of n texts, shape (n, d); the call is not in the flow's ledger."""
     events_before: Sequence[Event] = ()
-    """What happened earlier in the conversation; for a question to a memory set, how the flow filled its memory."""
+    """Events of earlier turns; for a question of a memory set, the events that filled the memory."""
     turns_before: Sequence[Turn] = ()
+    """Earlier turns of the conversation, as the data set has them."""
     tools: Sequence[ToolDefinition] = ()
-    """What the conversation brought along."""
+    """Tools from the data set."""

@@ -1,13 +1,13 @@
-"""Token F1 and exact match of the reply against reference answers, by the rules of SQuAD; the best alternative counts.
+"""Token F1 and exact match of the reply and its nearest reference answer, by the rules of SQuAD.
 
-Citation markers such as [2] are taken out first; `words.py` says how two texts are compared.
+Citation markers such as [2] are removed first. `words.py` defines how two texts are compared.
 """
 
 from __future__ import annotations
 
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.words import f1, has_reference, normalise
+from agentlab.evals.scorers.words import best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 
 
@@ -16,12 +16,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    said = normalise(strip_markers(outcome.reply.text))
-    references = [normalise(answer) for answer in turn.reference_answers]
-    values = [f1(said, reference) for reference in references]
-    best = max(range(len(values)), key=values.__getitem__)
-    near = turn.reference_answers[best]
-    return {
-        "answer_f1": Score(value=values[best], reason=f"nearest reference: {near[:120]}"),
-        "exact_match": Score(value=float(said in references), reason=f"nearest reference: {near[:120]}"),
-    }
+    reply = normalise(strip_markers(outcome.reply.text))
+    answer_f1 = best_score(turn, lambda reference: f1(reply, normalise(reference)))
+    exact = reply in map(normalise, turn.reference_answers)
+    return {"answer_f1": answer_f1, "exact_match": Score(value=float(exact), reason=answer_f1.reason)}

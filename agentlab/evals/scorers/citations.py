@@ -1,4 +1,4 @@
-"""Precision and recall of the documents a reply cites. Without citations precision is 0 where some were due."""
+"""Precision and recall of the documents that a reply cites. A reply without citations has precision 0."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     relevant = set(turn.relevant_doc_ids or ())
     cited = {citation.doc_id for citation in outcome.reply.citations}
-    right = len(cited & relevant)
-    reason = f"cites {', '.join(sorted(cited)) or 'nothing'}; {right} of it relevant"
+    n_relevant = len(cited & relevant)
+    reason = f"cites {', '.join(sorted(cited)) or 'nothing'}; {n_relevant} relevant"
     return {
-        "citation_precision": Score(value=right / len(cited) if cited else 0.0, reason=reason),
-        "citation_recall": Score(value=right / len(relevant), reason=reason),
+        "citation_precision": Score(value=n_relevant / len(cited) if cited else 0.0, reason=reason),
+        "citation_recall": Score(value=n_relevant / len(relevant), reason=reason),
     }

@@ -1,7 +1,7 @@
-"""Dates in running English as spans of days, so that "7 May 2023", "May 7th, 2023" and "2023-05-07" are one.
+"""Finds dates in English text as spans of days: "7 May 2023", "May 7th, 2023" and "2023-05-07" are equal.
 
-A month or a year alone is all of its days. "The week before 9 June 2023" is the seven days before, "Friday before" that
-day, "a few days after" the week after. What has no year is no date.
+A month or a year alone spans all of its days. "The week before 9 June 2023" is the seven days before that date.
+"Friday before" is one day, and "a few days after" is the week after. A date needs a year.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from datetime import date, timedelta
 
 Span = tuple[date, date]
-"""First and last day."""
+"""First and last day, both included."""
 MONTHS = {name[:3].lower(): number for number, name in enumerate(calendar.month_name) if name}
 DAYS = {name.lower(): number for number, name in enumerate(calendar.day_name)}
 _MONTH = r"(?P<{}>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -24,38 +24,41 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"[12]\d{3}")
-_RELATIVE = re.compile(rf"(?P<unit>{'|'.join(DAYS)}|days?|weeks?|weekends?|months?)\s+(?P<way>before|after)\s*$", re.I)
+_RELATIVE = re.compile(rf"(?P<unit>{'|'.join(DAYS)}|days?|weeks?|weekends?|months?)\s+(?P<side>before|after)\s*$", re.I)
 _LENGTH = {"day": 7, "week": 7, "weekend": 7, "month": 31}
-"""Days; "a few days before" is about a week."""
+"""Length in days; "a few days before" is about a week."""
 
 
 def find_dates(text: str) -> tuple[list[Span], str]:
-    """The spans of a text in order, and the text without them."""
+    """Return the spans of a text in order, and the text without its dates."""
     if not _YEAR.search(text):
         return [], text
-    found, rest, end = [], [], 0
+    spans, rest, end = [], [], 0
     for match in _DATE.finditer(text):
         span = _span({name[0]: value for name, value in match.groupdict().items() if value})
         if span is None:
             continue
         before = text[end : match.start()]
-        if said := _RELATIVE.search(before):
-            span, before = _moved(span, said["unit"].lower(), said["way"].lower()), before[: said.start()]
-        found.append(span)
+        if relative := _RELATIVE.search(before):
+            span = _shift(span, relative["unit"].lower(), relative["side"].lower())
+            before = before[: relative.start()]
+        spans.append(span)
         rest.append(before)
         end = match.end()
-    return found, " ".join([*rest, text[end:]])
+    return spans, " ".join([*rest, text[end:]])
 
 
-def share_of_date(said: list[Span], reference: list[Span]) -> float:
-    """1 where each span of the reference is met by one that is no vaguer, half where only by a vaguer one."""
-    return sum(max((_met(span, ours) for ours in said), default=0.0) for span in reference) / len(reference)
+def date_recall(reply_spans: list[Span], reference_spans: list[Span]) -> float:
+    """Return the mean over the reference's spans of their best match in the reply, from 0 to 1."""
+    best = [max((_match(expected, span) for span in reply_spans), default=0.0) for expected in reference_spans]
+    return sum(best) / len(best)
 
 
-def _met(reference: Span, said: Span) -> float:
-    if said[1] < reference[0] or said[0] > reference[1]:
+def _match(expected: Span, span: Span) -> float:
+    """Return 1 for an overlap with a span of at most a week or no longer than expected, .5 for a vaguer one, else 0."""
+    if span[1] < expected[0] or span[0] > expected[1]:
         return 0.0
-    return 1.0 if _days(said) <= max(7, _days(reference)) else 0.5
+    return 1.0 if _days(span) <= max(7, _days(expected)) else 0.5
 
 
 def _days(span: Span) -> int:
@@ -75,14 +78,13 @@ def _span(parts: dict[str, str]) -> Span | None:
         return None
 
 
-def _moved(span: Span, unit: str, way: str) -> Span:
+def _shift(span: Span, unit: str, side: str) -> Span:
+    """Return the days that a phrase such as "week before" or "Friday after" means relative to `span`."""
     first, last = span
     if unit in DAYS:
-        days = (
-            (first.weekday() - DAYS[unit] - 1) % 7 + 1 if way == "before" else (DAYS[unit] - last.weekday() - 1) % 7 + 1
-        )
-        day = first - timedelta(days) if way == "before" else last + timedelta(days)
+        back, ahead = (first.weekday() - DAYS[unit] - 1) % 7 + 1, (DAYS[unit] - last.weekday() - 1) % 7 + 1
+        day = first - timedelta(back) if side == "before" else last + timedelta(ahead)
         return day, day
     length = timedelta(_LENGTH[unit.removesuffix("s")])
-    one = timedelta(1)
-    return (first - length, first - one) if way == "before" else (last + one, last + length)
+    one_day = timedelta(1)
+    return (first - length, first - one_day) if side == "before" else (last + one_day, last + length)

@@ -1,16 +1,15 @@
-"""Whether a remembered text tells a certain fact, in whatever words.
+"""Decides if a stored text states a given fact, whatever its wording.
 
-It does if the cosine similarity of the two (the run's embedder) is at least `SAME_AT`, or the token F1 at least
-`NEARLY_VERBATIM`, which needs no embedding. Where other facts could be meant too, such as the older version of a
-corrected one, which is often the nearer in cosine, it must be closer to the one asked about than to any of them, by the
-sum of both measures.
+It does if the cosine similarity (by the run's embedder) is at least `MIN_COSINE`. It also does if the token F1 is at
+least `MIN_TOKEN_F1`; this needs no embedding. A fact can have rivals, such as its older version, which is often the
+nearer one in cosine. Then the text must be closer to the fact than to every rival, by the sum of both measures.
 
-`SAME_AT` was set on `datasets/memory` and nothing else, with local/all-minilm-l6-v2: 265 pairs of a fact and what the
-user said to tell or repeat it, 2,399 pairs of a fact and something else from the same conversation. The best separation
-on a random half of the conversations lay between 0.45 and 0.52 in 20 draws, and on the other half it accepted 89 % of
-the first and 7 % of the second; 0.5 accepts 88 % and 5 % of all. Facts as a model writes them are closer to the
-reference than what a user says, so the first figure is a floor. Older and newer version of a corrected fact were told
-apart in 126 of 132 cases (cosine alone: 117). With another embedder the threshold is only a guess.
+`MIN_COSINE` was set on `datasets/memory` alone, with local/all-minilm-l6-v2. There are 265 pairs of a fact and the
+user's sentence that states or repeats it, and 2,399 pairs of a fact and another text of the same conversation. In 20
+draws the best threshold of a random half of the conversations was between 0.45 and 0.52. On the other half it accepted
+89 % of the first pairs and 7 % of the second. 0.5 accepts 88 % and 5 % of all pairs. A model's wording is closer to the
+reference than a user's, so the first figure is a lower bound. The older and newer version of a corrected fact were
+separated in 126 of 132 cases (117 by cosine alone). With another embedder the threshold is a guess.
 """
 
 from __future__ import annotations
@@ -25,38 +24,38 @@ if TYPE_CHECKING:
 
     from agentlab.data.conversations import Turn
 
-SAME_AT = 0.5
-NEARLY_VERBATIM = 0.8
+MIN_COSINE = 0.5
+MIN_TOKEN_F1 = 0.8
 
 
-def telling(
+def positions_stating(
     texts: Sequence[str], fact: str, embed: Callable[[Sequence[str]], np.ndarray], rivals: Iterable[str] = ()
 ) -> list[int]:
-    """The positions of the `texts` that tell `fact`, and none of the `rivals` rather."""
+    """Return the sorted positions of the `texts` that state `fact` and are closer to it than to any of the `rivals`."""
     facts = [fact, *(rival for rival in dict.fromkeys(rivals) if rival != fact)]
-    words = {at: [f1(normalise(text), normalise(other)) for other in facts] for at, text in enumerate(texts)}
-    sure = {position for position, shared in words.items() if shared[0] == 1.0}
+    overlaps = [[f1(normalise(text), normalise(other)) for other in facts] for text in texts]
+    stating = {position for position, overlap in enumerate(overlaps) if overlap[0] == 1.0}
     if len(facts) == 1:
-        sure |= {position for position, shared in words.items() if shared[0] >= NEARLY_VERBATIM}
-    unsure = [position for position in words if position not in sure]
+        stating |= {position for position, overlap in enumerate(overlaps) if overlap[0] >= MIN_TOKEN_F1}
+    unsure = [position for position in range(len(texts)) if position not in stating]
     if unsure:
         vectors = embed([*facts, *(texts[position] for position in unsure)])
-        for position, near in zip(unsure, (vectors[len(facts) :] @ vectors[: len(facts)].T).tolist(), strict=True):
-            shared = words[position]
-            closest = all(near[0] + shared[0] > n + s for n, s in zip(near[1:], shared[1:], strict=True))
-            if closest and (near[0] >= SAME_AT or shared[0] >= NEARLY_VERBATIM):
-                sure.add(position)
-    return sorted(sure)
+        for position, cosine in zip(unsure, (vectors[len(facts) :] @ vectors[: len(facts)].T).tolist(), strict=True):
+            overlap = overlaps[position]
+            closest = all(cosine[0] + overlap[0] > c + o for c, o in zip(cosine[1:], overlap[1:], strict=True))
+            if closest and (cosine[0] >= MIN_COSINE or overlap[0] >= MIN_TOKEN_F1):
+                stating.add(position)
+    return sorted(stating)
 
 
-def told(turns: Iterable[Turn]) -> list[str]:
-    """Every fact of `turns`, outdated ones too, in the order they were told."""
+def stated_facts(turns: Iterable[Turn]) -> list[str]:
+    """Return every fact that `turns` state, outdated ones included, in their order."""
     return [memory.content for turn in turns for memory in turn.expected_memory or () if memory.content is not None]
 
 
-def other_versions(fact: str, turns: Iterable[Turn]) -> list[str]:
-    """What `fact` was before it was corrected, and what that was, as far as `turns` tell."""
-    line = [fact]
+def older_versions(fact: str, turns: Iterable[Turn]) -> list[str]:
+    """Return the facts that `fact` replaced in `turns`, the newest first."""
+    versions = [fact]
     for turn in reversed(list(turns)):
-        line += [m.replaces for m in turn.expected_memory or () if m.content in line and m.replaces is not None]
-    return line[1:]
+        versions += [m.replaces for m in turn.expected_memory or () if m.content in versions and m.replaces is not None]
+    return versions[1:]

@@ -1,11 +1,11 @@
-"""How much of what the reply says stands in the passages that were found: the mean over its sentences, from 0 to 1.
+"""Share of the reply's content that the retrieved passages contain: the mean over its sentences, from 0 to 1.
 
-Of a sentence that claims something it is the share of its content (`stems`) that a
-passage of this turn or an earlier one holds, or the question. A reply that only declines claims nothing and has 1, so
-read it with `answered`; one without passages has what the question said before.
+A sentence scores the share of its stems (`stems`) that occur in the question or in a passage of this or an earlier
+turn. Sentences that only decline do not count. A reply without other sentences scores 1, so read this metric with
+`answered`. If no passage was retrieved only the question counts.
 
-Words, not meaning: a sentence that turns round what a passage says is grounded to it. How far it goes with people's
-ratings of faithfulness: `evals/bench/groundedness.py`, `results/LOG.md`.
+The metric compares words, not meaning: a sentence that reverses a passage counts as grounded.
+`evals/bench/groundedness.py` measures its correlation with human ratings of faithfulness; see `results/LOG.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from agentlab.core.events import Search
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.stems import content
+from agentlab.evals.scorers.stems import content_stems
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import claims
 
@@ -27,16 +27,16 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     searches = (event for event in (*outcome.events_before, *outcome.events) if isinstance(event, Search))
     passages = {passage.id: f"{passage.title} {passage.text}" for search in searches for passage in search.passages}
-    found = supports(strip_markers(outcome.reply.text), [turn.user, *passages.values()])
-    if not found:
+    shares = supported_shares(strip_markers(outcome.reply.text), [turn.user, *passages.values()])
+    if not shares:
         return {"groundedness": Score(value=1.0, reason="the reply claims nothing")}
-    least = min(found, key=found.__getitem__)
-    value = sum(found.values()) / len(found)
-    return {"groundedness": Score(value=value, reason=f"least supported, {found[least]:.2f}: {least.strip()[:120]}")}
+    least = min(shares, key=shares.__getitem__)
+    value = sum(shares.values()) / len(shares)
+    return {"groundedness": Score(value=value, reason=f"least supported, {shares[least]:.2f}: {least.strip()[:120]}")}
 
 
-def supports(said: str, sources: Iterable[str]) -> dict[str, float]:
-    """Each sentence that claims something, and the share of its content that is in a source."""
-    held = frozenset[str]().union(*map(content, sources))
-    words = {sentence: content(sentence) for sentence in claims(said)}
-    return {sentence: len(words[sentence] & held) / len(words[sentence]) for sentence in words if words[sentence]}
+def supported_shares(reply: str, sources: Iterable[str]) -> dict[str, float]:
+    """Return, for each sentence that claims something, the share of its stems that occur in `sources`."""
+    source_stems = frozenset[str]().union(*map(content_stems, sources))
+    by_sentence = {sentence: content_stems(sentence) for sentence in claims(reply)}
+    return {sentence: len(stems & source_stems) / len(stems) for sentence, stems in by_sentence.items() if stems}

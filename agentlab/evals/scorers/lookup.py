@@ -1,4 +1,4 @@
-"""Did the turn go to the documents exactly when it needed to? What counts is what the flow did, whoever decided it."""
+"""Accuracy of the decision to search: 1 if the flow searched the documents exactly when the turn needed them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    looked = any(isinstance(event, Search) for event in outcome.events)
-    reason = f"{'searched' if looked else 'did not search'}, {'needed' if turn.needs_document_lookup else 'not needed'}"
-    return {"lookup_accuracy": Score(value=float(looked == turn.needs_document_lookup), reason=reason)}
+    searched = any(isinstance(event, Search) for event in outcome.events)
+    needed = bool(turn.needs_document_lookup)
+    reason = f"{'searched' if searched else 'did not search'}, {'needed' if needed else 'not needed'}"
+    return {"lookup_accuracy": Score(value=float(searched == needed), reason=reason)}

@@ -1,14 +1,16 @@
-"""Was what answers a question among the facts recalled in its turn? Graded apart from the answer that was made of it.
+"""Recall of a question's evidence: did the turn recall the facts that answer it, whatever the reply made of them?
 
-`memory_recall` is the share of the question's pieces of evidence that a recalled fact carries, whether the flow recalls
-by itself or the model looked it up; with one piece of evidence, as most questions have, it is the hit rate. Two kinds:
+`memory_recall` is the share of the pieces of evidence that a recalled fact carries. The flow or the model may have
+started the recall. Most questions have one piece of evidence, so the metric is a hit rate there.
 
-* `metadata.evidence`, facts in words, on turns with reference answers: a recalled fact carries one that it tells, and
-  not an older version of it (`facts.py` says how that is decided);
-* `metadata.evidence_turns`, which a memory set makes of a question's `evidence_ids`: for each piece the ids of the
-  dialogue turns it was told in. A fact carries it if it is one of these turns, or was written or confirmed when one of
-  them was told, or replaces such a fact. For evidence that names a session, any turn of the session will do, so the
-  rate is that of finding the place, an upper bound of finding the words.
+Evidence has two forms:
+
+* `metadata.evidence` lists facts as text, on turns with reference answers. A recalled fact carries a piece if it states
+  that fact and not an older version of it (`facts.py` decides).
+* `metadata.evidence_turns` lists, for each piece, the ids of the dialogue turns that state it. A memory set makes it
+  from a question's `evidence_ids`. A fact carries the piece in three cases: it is one of these turns, the flow wrote or
+  confirmed it during one of them, or it replaces such a fact. If the evidence names a whole session any turn of the
+  session counts. The metric is then an upper bound.
 """
 
 from __future__ import annotations
@@ -19,41 +21,41 @@ from typing import TypeGuard
 from agentlab.core.events import MemoryOp, Step
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.facts import other_versions, telling
+from agentlab.evals.scorers.facts import older_versions, positions_stating
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
-    return ("memory_recall",) if _places(turn) or _words(turn) else ()
+    return ("memory_recall",) if _evidence_turns(turn) or _evidence_texts(turn) else ()
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     recalled = [
         fact for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall" for fact in event.facts
     ]
-    if _places(turn):
+    if _evidence_turns(turn):
         origins = _origins(outcome)
-        places = [places for fact in recalled for places in (origins.get(fact.id) or {fact.id},)]
-        carried = [any(found & set(piece) for found in places) for piece in _places(turn)]
+        turn_ids = [origins.get(fact.id) or {fact.id} for fact in recalled]
+        carried = [any(ids & set(piece) for ids in turn_ids) for piece in _evidence_turns(turn)]
     else:
         texts = [fact.text for fact in recalled]
         carried = [
-            bool(telling(texts, piece, outcome.embed, other_versions(piece, outcome.turns_before)))
-            for piece in _words(turn)
+            bool(positions_stating(texts, piece, outcome.embed, older_versions(piece, outcome.turns_before)))
+            for piece in _evidence_texts(turn)
         ]
     facts = "1 recalled fact" if len(recalled) == 1 else f"{len(recalled)} recalled facts"
     reason = f"{sum(carried)} of {len(carried)} pieces of evidence among {facts}"
     return {"memory_recall": Score(value=sum(carried) / len(carried), reason=reason)}
 
 
-# Metadata is free: what is not of the form is somebody else's.
+# Users may put anything into metadata, so values of another type are ignored.
 
 
-def _places(turn: Turn) -> list[list[str]]:
+def _evidence_turns(turn: Turn) -> list[list[str]]:
     pieces = turn.metadata.get("evidence_turns")
     return pieces if isinstance(pieces, list) and all(map(_are_strings, pieces)) else []
 
 
-def _words(turn: Turn) -> list[str]:
+def _evidence_texts(turn: Turn) -> list[str]:
     pieces = turn.metadata.get("evidence")
     return pieces if turn.reference_answers and _are_strings(pieces) else []
 
@@ -63,12 +65,12 @@ def _are_strings(pieces: object) -> TypeGuard[list[str]]:
 
 
 def _origins(outcome: TurnOutcome) -> dict[str, set[str]]:
-    """Fact id -> the dialogue turns it was written in, where a flow wrote the facts of a memory set itself."""
+    """Map fact ids to the dialogue turns that wrote them; empty if a memory set was stored verbatim."""
     dialogue = {e.turn: e.text for e in outcome.events_before if isinstance(e, Step) and e.name == "told"}
     origins: dict[str, set[str]] = defaultdict(set)
     for event in outcome.events_before:
         if isinstance(event, MemoryOp) and event.op != "recall" and event.turn in dialogue:
-            # Also where nothing was written because a stored fact says it already.
+            # A duplicate counts too: the flow wrote nothing, because a stored fact states it already.
             for fact in event.facts:
                 origins[fact.id] |= {dialogue[event.turn]} | origins.get(event.replaces or "", set())
     return origins

@@ -1,16 +1,17 @@
-"""What a turn wrote to long-term memory, against what was worth keeping; by meaning, not by wording.
+"""Compares the texts that a turn wrote to long-term memory with the expected facts, by meaning (see `facts.py`).
 
-`memory_write_precision` and `memory_write_recall` are graded on turns that tell something: the share of the texts
-written that tell an expected fact, 0 where nothing was written, and the share of the expected facts that were told by
-one of them. Two facts in one text, or one in two, are right. `memory_restraint` is graded on turns after which nothing
-should be stored: 1 where nothing was. Of these, turns of `metadata.kind: repeat` say a stored fact again, and count as
-`duplicates_prevented` too. Like a flow that always declines, one that never writes is perfect on these two.
+`memory_write_precision` and `memory_write_recall` are graded on turns that state a fact. Precision is the share of the
+written texts that state an expected fact, 0 if there is no text. Recall is the share of the expected facts that a
+written text states. One text may state two facts, and two texts may state the same one.
 
-`no_stale_fact` is graded on turns that correct a fact: 1 if no text that the conversation has written to memory and not
-replaced still tells the old version. A fact that was never stored leaves nothing stale, so read it with the recall.
+`memory_restraint` is graded on turns after which nothing should be stored, and is 1 if nothing was. Turns with
+`metadata.kind: repeat` repeat a stored fact; they count as `duplicates_prevented` too. A flow that never writes scores
+1 on both.
 
-What is written is what `remember` and `revise` stored, whichever step of the flow it was; how two texts are compared is
-said in `facts.py`.
+`no_stale_fact` is graded on turns that correct a fact. It is 1 if no current memory text of the conversation states the
+old version. A fact that was never stored cannot be stale, so read this metric with the recall.
+
+Written texts are those that `remember` and `revise` stored, in any step of the flow.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from __future__ import annotations
 from agentlab.core.events import MemoryOp
 from agentlab.data.conversations import ExpectedMemory, Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.facts import other_versions, telling, told
+from agentlab.evals.scorers.facts import older_versions, positions_stating, stated_facts
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
     if turn.expected_memory is None:
         return ()
-    if not told([turn]):
+    if not stated_facts([turn]):
         repeats = turn.metadata.get("kind") == "repeat"
         return ("memory_restraint", "duplicates_prevented") if repeats else ("memory_restraint",)
     stale = ("no_stale_fact",) if _updates(turn) else ()
@@ -33,26 +34,28 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     written = [event.text for event in outcome.events if isinstance(event, MemoryOp) and event.written]
-    if not told([turn]):
-        kept_out = Score(value=float(not written), reason=f"wrote {_quoted(written)}; nothing was to be stored")
-        return dict.fromkeys(metrics(turn), kept_out)
+    expected = stated_facts([turn])
+    if not expected:
+        restraint = Score(value=float(not written), reason=f"wrote {_quoted(written)}; nothing should be stored")
+        return dict.fromkeys(metrics(turn), restraint)
     turns = [*outcome.turns_before, turn]
-    found = {fact: telling(written, fact, outcome.embed, other_versions(fact, turns)) for fact in told([turn])}
-    right = {position for positions in found.values() for position in positions}
-    reason = f"wrote {_quoted(written)}; {sum(map(bool, found.values()))} of {len(found)} facts told"
+    positions = [positions_stating(written, fact, outcome.embed, older_versions(fact, turns)) for fact in expected]
+    stating = set[int]().union(*positions)
+    n_stated = sum(map(bool, positions))
+    reason = f"wrote {_quoted(written)}; {n_stated} of {len(expected)} facts stated"
     scores = {
-        "memory_write_precision": Score(value=len(right) / len(written) if written else 0.0, reason=reason),
-        "memory_write_recall": Score(value=sum(map(bool, found.values())) / len(found), reason=reason),
+        "memory_write_precision": Score(value=len(stating) / len(written) if written else 0.0, reason=reason),
+        "memory_write_recall": Score(value=n_stated / len(expected), reason=reason),
     }
     updates = _updates(turn)
     if updates:
-        held = list(_held(outcome).values())
+        stored = list(_stored_texts(outcome).values())
         stale = [
-            held[position]
+            stored[position]
             for update in updates
-            for position in telling(held, str(update.replaces), outcome.embed, told(turns))
+            for position in positions_stating(stored, str(update.replaces), outcome.embed, stated_facts(turns))
         ]
-        reason = f"still holds {_quoted(stale)}" if stale else "no text in memory tells the old version"
+        reason = f"memory still contains {_quoted(stale)}" if stale else "no text in memory states the old version"
         scores["no_stale_fact"] = Score(value=float(not stale), reason=reason)
     return scores
 
@@ -61,14 +64,14 @@ def _updates(turn: Turn) -> list[ExpectedMemory]:
     return [m for m in turn.expected_memory or () if m.op == "update" and m.content is not None and m.replaces]
 
 
-def _held(outcome: TurnOutcome) -> dict[str, str]:
-    """Id and text of what the conversation has written to memory so far and not replaced."""
-    held: dict[str, str] = {}
+def _stored_texts(outcome: TurnOutcome) -> dict[str, str]:
+    """Return the texts by id that the conversation has written to memory and not replaced."""
+    stored: dict[str, str] = {}
     for event in (*outcome.events_before, *outcome.events):
         if isinstance(event, MemoryOp) and event.written:
-            held.pop(event.replaces or "", None)
-            held[event.facts[0].id] = event.facts[0].text
-    return held
+            stored.pop(event.replaces or "", None)
+            stored[event.facts[0].id] = event.facts[0].text
+    return stored
 
 
 def _quoted(texts: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Longest common subsequences of words: what ROUGE-L and the published graders stand on."""
+"""Longest common subsequences of words, for ROUGE-L and the published graders."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def rouge_words(text: str) -> list[str]:
-    """Lower-case runs of a to z and 0 to 9, as the tokeniser of the `rouge_score` package has them without stemming."""
+    """Return the lower-case runs of a-z and 0-9, like the tokeniser of the `rouge_score` package without stemming."""
     return _WORD.findall(text.lower())
 
 
-def rouge_l(said: str, reference: str) -> float:
-    """F1 of the longest common subsequence of words (Lin, ROUGE, 2004); 0 where a text has no words."""
-    ours, theirs = rouge_words(said), rouge_words(reference)
-    shared = longest_common(ours, theirs)
-    return 2 * shared / (len(ours) + len(theirs)) if shared else 0.0
+def rouge_l(text: str, reference: str) -> float:
+    """Return the F1 of the longest common subsequence of words (Lin, ROUGE, 2004); 0 if a text has no words."""
+    words, reference_words = rouge_words(text), rouge_words(reference)
+    shared = lcs_length(words, reference_words)
+    return 2 * shared / (len(words) + len(reference_words)) if shared else 0.0
 
 
-def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the longest common subsequence, a row of its table at a time as the bits of one number.
+def lcs_length(words: Sequence[str], others: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence; each row of its table is the bits of one number.
 
     After Hyyro, Bit-Parallel LCS-length Computation Revisited (2004).
     """
-    places: defaultdict[str, int] = defaultdict(int)
-    for place, word in enumerate(one):
-        places[word] |= 1 << place
-    every = (1 << len(one)) - 1
-    row = every
-    for word in other:
-        hit = row & places.get(word, 0)
-        row = (row + hit | row - hit) & every
-    return len(one) - row.bit_count()
+    positions: defaultdict[str, int] = defaultdict(int)
+    for position, word in enumerate(words):
+        positions[word] |= 1 << position
+    mask = (1 << len(words)) - 1
+    row = mask
+    for word in others:
+        hit = row & positions.get(word, 0)
+        row = (row + hit | row - hit) & mask
+    return len(words) - row.bit_count()

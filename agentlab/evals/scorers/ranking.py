@@ -1,9 +1,9 @@
-"""How well the passages a turn retrieved are ranked: nDCG of its documents, and context precision of its passages.
+"""Rank quality of retrieval: nDCG of the documents of a turn, and context precision of its passages.
 
-nDCG with gain 1 for a relevant document and the discount log2(rank + 1) (Jarvelin and Kekalainen, Cumulated Gain-Based
-Evaluation of IR Techniques, 2002), against the best order of as many as there are. Context precision is the mean, over
-the passages of relevant documents, of the share of such passages up to each (average precision over what was found).
-A turn that searched nothing, or found nothing relevant, scores 0 on both.
+nDCG uses gain 1 for a relevant document and the discount log2(rank + 1) (Jarvelin and Kekalainen, Cumulated Gain-Based
+Evaluation of IR Techniques, 2002). The ideal order has all relevant documents first. Context precision takes, at each
+passage of a relevant document, the share of such passages so far, and averages them (average precision over the
+retrieved passages). A turn without a search, or without a relevant passage, scores 0 on both.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     gained = sum(1 / log2(rank + 1) for rank, doc_id in enumerate(documents, 1) if doc_id in relevant)
     ideal = sum(1 / log2(rank + 1) for rank in range(1, len(relevant) + 1))
     hits = [rank for rank, doc_id in enumerate(passages, 1) if doc_id in relevant]
-    precise = sum(found / rank for found, rank in enumerate(hits, 1)) / len(hits) if hits else 0.0
-    where = f"relevant at {', '.join(map(str, hits[:10]))}" if hits else "none relevant"
-    reason = f"{where} of {len(passages)} passages"
+    precision = sum(count / rank for count, rank in enumerate(hits, 1)) / len(hits) if hits else 0.0
+    ranks = f"relevant at {', '.join(map(str, hits[:10]))}" if hits else "none relevant"
+    reason = f"{ranks} of {len(passages)} passages"
     return {
         "retrieval_ndcg": Score(value=gained / ideal, reason=reason),
-        "context_precision": Score(value=precise, reason=reason),
+        "context_precision": Score(value=precision, reason=reason),
     }

@@ -1,7 +1,7 @@
-"""Does the reply decline where the documents hold no answer, and answer where they do?
+"""Accuracy of refusals: the flow should decline if the documents contain no answer, and answer if they do.
 
-`refusal_accuracy` is graded on unanswerable turns, `answered` on answerable ones: a flow that always declines is
-perfect on the first and worthless on the second, so they must be read together. An empty reply scores 0 on both.
+`refusal_accuracy` is graded on unanswerable turns, `answered` on answerable ones. Read them together: a flow that
+always declines scores 1 on `refusal_accuracy` and 0 on `answered`. An empty reply scores 0 on both.
 """
 
 from __future__ import annotations

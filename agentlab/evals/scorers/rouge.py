@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.overlap import rouge_l
-from agentlab.evals.scorers.words import has_reference
+from agentlab.evals.scorers.words import best_score, has_reference
 from agentlab.knowledge.citations import strip_markers
 
 
@@ -14,7 +16,5 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    said = strip_markers(outcome.reply.text)
-    values = [rouge_l(said, reference) for reference in turn.reference_answers]
-    best = max(range(len(values)), key=values.__getitem__)
-    return {"rouge_l": Score(value=values[best], reason=f"nearest reference: {turn.reference_answers[best][:120]}")}
+    reply = strip_markers(outcome.reply.text)
+    return {"rouge_l": best_score(turn, partial(rouge_l, reply))}

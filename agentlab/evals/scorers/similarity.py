@@ -1,4 +1,4 @@
-"""Cosine similarity of the reply and the nearest reference answer, by the run's embedder; below 0 counts as 0."""
+"""Cosine similarity of the reply and the nearest reference answer, by the run's embedder, clipped to 0..1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    said = strip_markers(outcome.reply.text)
-    if not said.strip():
+    reply = strip_markers(outcome.reply.text)
+    if not reply.strip():
         return {"semantic_similarity": Score(value=0.0, reason="the reply is empty")}
-    vectors = outcome.embed([said, *turn.reference_answers])
-    nearness = vectors[1:] @ vectors[0]
-    best = int(nearness.argmax())
-    value = min(1.0, max(0.0, float(nearness[best])))
+    vectors = outcome.embed([reply, *turn.reference_answers])
+    similarities = vectors[1:] @ vectors[0]
+    best = int(similarities.argmax())
+    value = min(1.0, max(0.0, float(similarities[best])))
     return {
         "semantic_similarity": Score(value=value, reason=f"nearest reference: {turn.reference_answers[best][:120]}")
     }

@@ -1,4 +1,4 @@
-"""What a text says, as a set: stems of its words and its numbers, without what carries nothing and what is denied."""
+"""Stems of a text: its content words and numbers as a set, without function words and negated words."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import re
 
 from agentlab.evals.scorers.words import normalise
 
-SAY_NOTHING = """
+FUNCTION_WORDS = """
 of in on at to for from by with and or as is was were are be been it its he she his her they their them this that these
 those which who whom what when where there i you we my your our had has have do does did will would can could about
 around approximately likely also so very just up out into than then but if
 """
-DENY = "not never no isnt wasnt arent werent dont doesnt didnt cannot cant neither nor without"
-COUNT = """
+NEGATIONS = "not never no isnt wasnt arent werent dont doesnt didnt cannot cant neither nor without"
+ZERO_TO_TWENTY = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
 nineteen twenty
 """
 TENS = "thirty forty fifty sixty seventy eighty ninety hundred"
-EMPTY, NOT = frozenset(SAY_NOTHING.split()), frozenset(DENY.split())
-NUMBERS = {word: number for number, word in enumerate(COUNT.split())}
-NUMBERS |= {word: 30 + 10 * place for place, word in enumerate(TENS.split())} | {"once": 1, "twice": 2}
+IGNORED, NEGATING = frozenset(FUNCTION_WORDS.split()), frozenset(NEGATIONS.split())
+NUMBERS = {word: number for number, word in enumerate(ZERO_TO_TWENTY.split())}
+NUMBERS |= {word: 30 + 10 * position for position, word in enumerate(TENS.split())} | {"once": 1, "twice": 2}
 
 
 @functools.lru_cache(maxsize=512)
-def content(text: str) -> frozenset[str]:
-    """Stems and numbers of the words that say something and are not denied."""
+def content_stems(text: str) -> frozenset[str]:
+    """Return the stems and numbers of a text, without function words and without a word right after a negation."""
     words = normalise(re.sub(r"(?<=\w)['\u2019]s\b", "", text).replace("-", " ")).split()
-    found = set()
-    for place, word in enumerate(words):
-        denied = place > 0 and words[place - 1] in NOT
-        if word not in EMPTY and not denied:
-            found.add(stem(word))
-    return frozenset(found)
+    stems = set()
+    for position, word in enumerate(words):
+        negated = position > 0 and words[position - 1] in NEGATING
+        if word not in IGNORED and not negated:
+            stems.add(stem(word))
+    return frozenset(stems)
 
 
 @functools.lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A number as its digits; else without the endings of plurals and verbs."""
+    """Return a number as digits, another word without its plural or verb ending."""
     if word in NUMBERS:
         return str(NUMBERS[word])
     if number := re.fullmatch(r"(\d{1,30})(st|nd|rd|th|s)?", word):

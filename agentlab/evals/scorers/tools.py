@@ -1,22 +1,27 @@
-"""Tool calls against those a turn expects: the right tools, the right arguments, none where none is due.
+"""Compares the tool calls of a turn with the expected calls: names, arguments, order and validity.
 
-`tool_precision` and `tool_recall` compare names, as often as each is called and expected, on turns that expect a call:
-1 - precision is the share of needless calls, 1 - recall that of missing ones; without a call both are 0.
-`tool_f1` is their harmonic mean, on turns that expect no call 1 if there is none; `no_call_accuracy` is that alone, the
-irrelevance detection of BFCL (Patil et al., Berkeley Function Calling Leaderboard). `argument_accuracy` is the share of
-the expected calls for which a call of that name has only accepted arguments, each used once; calls whose arguments
-cannot be known (`arguments_visible_in_context: false`) are left out. `call_order` is 1 if the names stand in the order
-a turn with `call_order: sequence` expects, whatever is called between. `valid_calls` is the share of what the model
-wrote as calls that could be run: not an unknown tool, not malformed, not refused by the tool, not a choice the flow
-could not read; 1 where it wrote none, and 1 - it is the rate of invalid output.
+`tool_precision` and `tool_recall` compare names with their counts, on turns that expect a call; without a call both are
+0. 1 - precision is the share of needless calls, 1 - recall the share of missing ones.
 
-An argument is right if it equals one of the accepted values, much as in BFCL's AST check: letters compare in lower
-case, spaces around a text do not count, `5`, `5.0` and `"5"` are one number, `true` and `"true"` one truth value, and
-lists and objects compare part by part. It may be left out, or be null or empty, if it is in `optional_arguments`, if ""
-is accepted, or if the tool's default is; one that is not expected at all must be left out or be the default.
+`tool_f1` is their harmonic mean. On a turn that expects no call it is 1 if there is none, and so is `no_call_accuracy`,
+the irrelevance detection of BFCL (Patil et al., Berkeley Function Calling Leaderboard).
 
-A call in a flow's closing step (below a step `final_memory` or `after_response`) is an expected call if the turn
-expects one of that name, and else no part of this: what is written on every turn is graded by `memory_writes`.
+`argument_accuracy` is the share of the expected calls with a call of that name that has only accepted arguments; each
+call counts once. Expected calls with `arguments_visible_in_context: false` are left out.
+
+`call_order` is 1 if the names occur in the order that a turn with `call_order: sequence` expects. Other calls may occur
+in between.
+
+`valid_calls` is the share of the model's calls that could run, 1 if it made none. Invalid are an unknown tool, a
+malformed call, a call that the tool rejects, and a choice that the flow cannot parse.
+
+An argument is right if it equals an accepted value, as in BFCL's AST check. Case and surrounding spaces do not count.
+`5`, `5.0` and `"5"` are equal, `true` and `"true"` too; lists and objects compare part by part. An argument may be
+missing, null or empty in three cases: it is in `optional_arguments`, "" is accepted, or the tool's default is accepted.
+An argument that is not expected must be missing or equal the default.
+
+A call in a flow's closing step (below a step `final_memory` or `after_response`) counts only if the turn expects a call
+of that name. Otherwise `memory_writes` grades it.
 """
 
 from __future__ import annotations
@@ -29,8 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.core.constants import CLOSING_STEPS
-from agentlab.core.constants import INVALID_CHOICE as INVALID
+from agentlab.core.constants import CLOSING_STEPS, INVALID_CHOICE
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
 from agentlab.data.conversations import ExpectedCall, Turn
@@ -54,57 +58,60 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    from scipy.optimize import linear_sum_assignment  # takes half a second to load
+    from scipy.optimize import linear_sum_assignment  # loading scipy takes half a second
 
     expected = turn.expected_calls or []
-    wanted = Counter(call.name for call in expected)
-    calls = _judged(outcome.events, wanted)
-    made = Counter(call.name for call in calls)
-    right = (made & wanted).total()
-    reason = f"called {_listed(made) or 'nothing'}; expected {_listed(wanted) or 'no call'}"
-    total = made.total() + wanted.total()
-    scores = {"tool_f1": Score(value=2 * right / total if total else 1.0, reason=reason), **_valid(outcome.events)}
+    expected_names = Counter(call.name for call in expected)
+    calls = _graded_calls(outcome.events, expected_names)
+    called_names = Counter(call.name for call in calls)
+    right = (called_names & expected_names).total()
+    reason = f"called {_listed(called_names) or 'nothing'}; expected {_listed(expected_names) or 'no call'}"
+    total = called_names.total() + expected_names.total()
+    scores = {"tool_f1": Score(value=2 * right / total if total else 1.0, reason=reason), **_validity(outcome.events)}
     if not expected:
         return {**scores, "no_call_accuracy": Score(value=float(not calls), reason=reason)}
     scores["tool_precision"] = Score(value=right / len(calls) if calls else 0.0, reason=reason)
     scores["tool_recall"] = Score(value=right / len(expected), reason=reason)
-    known = [call for call in expected if call.arguments_visible_in_context]
-    if known:
+    checkable = [call for call in expected if call.arguments_visible_in_context]
+    if checkable:
         defaults = {tool.name: _defaults(tool.parameters) for tool in outcome.tools}
-        fits = np.array([[_fits(c, e, defaults.get(e.name, {})) for c in calls] for e in known])
-        # As many expected calls as possible have a call of their own.
+        fits = np.array([[_fits(c, e, defaults.get(e.name, {})) for c in calls] for e in checkable])
+        # Assign each call to at most one expected call, so that as many as possible match.
         matched = int(fits[linear_sum_assignment(fits, maximize=True)].sum())
-        reason = f"{matched} of {len(known)} calls have accepted arguments; {_shown(calls, wanted)}"
-        scores["argument_accuracy"] = Score(value=matched / len(known), reason=reason)
+        called = _with_arguments(calls, expected_names)
+        reason = f"{matched} of {len(checkable)} calls have accepted arguments; {called}"
+        scores["argument_accuracy"] = Score(value=matched / len(checkable), reason=reason)
     if "call_order" in metrics(turn):
         names = iter(call.name for call in calls)
         in_order = all(any(name == e.name for name in names) for e in expected)
-        said = f"called {', '.join(c.name for c in calls) or 'nothing'}"
-        scores["call_order"] = Score(value=float(in_order), reason=f"{said}; {', '.join(e.name for e in expected)} due")
+        order = f"called {', '.join(c.name for c in calls) or 'nothing'}"
+        reason = f"{order}; expected {', '.join(e.name for e in expected)}"
+        scores["call_order"] = Score(value=float(in_order), reason=reason)
     return scores
 
 
-def _judged(events: Sequence[Event], wanted: Mapping[str, int]) -> list[ToolCall]:
+def _graded_calls(events: Sequence[Event], expected_names: Mapping[str, int]) -> list[ToolCall]:
+    """Return the calls of a turn without those of closing steps that the turn does not expect."""
     parents = {event.id: event.parent for event in events}
     closing = {event.id for event in events if isinstance(event, Step) and event.name in CLOSING_STEPS}
 
-    def in_closing_step(at: int | None) -> bool:
-        while at is not None and at not in closing:
-            at = parents.get(at)
-        return at is not None
+    def in_closing_step(event_id: int | None) -> bool:
+        while event_id is not None and event_id not in closing:
+            event_id = parents.get(event_id)
+        return event_id is not None
 
     runs = [event for event in events if isinstance(event, ToolRun)]
-    return [run.call for run in runs if run.call.name in wanted or not in_closing_step(run.id)]
+    return [run.call for run in runs if run.call.name in expected_names or not in_closing_step(run.id)]
 
 
-def _valid(events: Sequence[Event]) -> dict[str, Score]:
+def _validity(events: Sequence[Event]) -> dict[str, Score]:
     runs = [event for event in events if isinstance(event, ToolRun)]
-    refused = [f"{run.call.name}: {run.error}" for run in runs if run.error is not None]
-    unread = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID]
-    written = len(runs) + len(unread)
-    wrong = [*refused, *unread]
-    reason = f"invalid: {'; '.join(wrong)[:300]}" if wrong else f"{written} calls, all valid"
-    return {"valid_calls": Score(value=1 - len(wrong) / written if written else 1.0, reason=reason)}
+    rejected = [f"{run.call.name}: {run.error}" for run in runs if run.error is not None]
+    unparsed = [event.why for event in events if isinstance(event, Decision) and event.choice == INVALID_CHOICE]
+    total = len(runs) + len(unparsed)
+    invalid = [*rejected, *unparsed]
+    reason = f"invalid: {'; '.join(invalid)[:300]}" if invalid else f"{total} calls, all valid"
+    return {"valid_calls": Score(value=1 - len(invalid) / total if total else 1.0, reason=reason)}
 
 
 def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -> bool:
@@ -116,8 +123,8 @@ def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -
         if name in given:
             right = canonical(given[name]) in values
         else:
-            may_be_left_out = name in expected.optional_arguments or "" in values or None in values
-            right = may_be_left_out or (name in defaults and canonical(defaults[name]) in values)
+            may_be_missing = name in expected.optional_arguments or "" in values or None in values
+            right = may_be_missing or (name in defaults and canonical(defaults[name]) in values)
         if not right:
             return False
     return all(
@@ -128,7 +135,7 @@ def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -
 
 
 def canonical(value: Any) -> Any:
-    """`value` so that two that mean the same are equal."""
+    """Return `value` in a form in which equivalent values are equal."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -151,6 +158,6 @@ def _listed(names: Counter[str]) -> str:
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in sorted(names.items()))
 
 
-def _shown(calls: Sequence[ToolCall], wanted: Mapping[str, int]) -> str:
-    shown = [f"{c.name}({c.malformed or c.arguments})" for c in calls if c.name in wanted]
-    return "; ".join(shown)[:300] or "none was made"
+def _with_arguments(calls: Sequence[ToolCall], expected_names: Mapping[str, int]) -> str:
+    texts = [f"{c.name}({c.malformed or c.arguments})" for c in calls if c.name in expected_names]
+    return "; ".join(texts)[:300] or "none was made"

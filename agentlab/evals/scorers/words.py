@@ -1,9 +1,8 @@
-"""Two texts compared word by word, by the rules of SQuAD.
+"""Compares two texts word by word, by the rules of SQuAD.
 
-Normalisation and F1 as in Rajpurkar et al., SQuAD (arXiv 1606.05250, section 6.1): lower case, no punctuation, no
-articles. For other languages than English as in Lewis et al., MLQA (arXiv 1910.07475, section 5): punctuation is what
-Unicode calls so, and where words are written without spaces, each Chinese or Japanese character is a token; the
-articles are still the English ones.
+Normalisation and F1 follow Rajpurkar et al., SQuAD (arXiv 1606.05250, section 6.1): lower case, no punctuation, no
+articles. Other languages follow Lewis et al., MLQA (arXiv 1910.07475, section 5): Unicode defines punctuation, and each
+Chinese or Japanese character is a token. Only English articles are removed.
 """
 
 from __future__ import annotations
@@ -13,11 +12,13 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 
 from agentlab.data.conversations import Turn
+from agentlab.evals.scorers import Score
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
-"""Kana and Han."""
+"""Kana and Han: scripts without spaces."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -25,29 +26,37 @@ def has_reference(turn: Turn) -> bool:
     return bool(turn.reference_answers) and not turn.unanswerable
 
 
+def best_score(turn: Turn, similarity: Callable[[str], float]) -> Score:
+    """Return the score of the nearest reference answer; of equally near ones the first counts."""
+    values = [similarity(reference) for reference in turn.reference_answers]
+    best = max(range(len(values)), key=values.__getitem__)
+    return Score(value=values[best], reason=f"nearest reference: {turn.reference_answers[best][:120]}")
+
+
 class _WithoutPunctuation(dict[int, int | None]):
-    """A table for `str.translate`; a character is looked up in Unicode once."""
+    """Table for `str.translate` that looks each character up in Unicode once."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
         dropped = character in string.punctuation or unicodedata.category(character).startswith("P")
-        self[code] = kept = None if dropped else code
-        return kept
+        self[code] = mapped = None if dropped else code
+        return mapped
 
 
 _PLAIN = _WithoutPunctuation()
 
 
-@functools.lru_cache(maxsize=32)  # of one turn: several scorers ask about the same reply and references
+@functools.lru_cache(maxsize=32)  # several scorers of a turn compare the same texts
 def normalise(text: str) -> str:
+    """Return the text in lower case without punctuation and articles, tokens separated by one space."""
     plain = unicodedata.normalize("NFC", text).lower().translate(_PLAIN)
     return " ".join(_UNSPACED.sub(r" \1 ", _ARTICLES.sub(" ", plain)).split())
 
 
-def f1(said: str, reference: str) -> float:
-    """Harmonic mean of token precision and recall of two normalised texts; two empty texts agree."""
-    ours, theirs = said.split(), reference.split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    shared = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * shared / (len(ours) + len(theirs))
+def f1(text: str, reference: str) -> float:
+    """Return the harmonic mean of token precision and recall of two normalised texts; 1 if both are empty."""
+    tokens, reference_tokens = text.split(), reference.split()
+    if not tokens or not reference_tokens:
+        return float(tokens == reference_tokens)
+    shared = (Counter(tokens) & Counter(reference_tokens)).total()
+    return 2 * shared / (len(tokens) + len(reference_tokens))

@@ -9,7 +9,7 @@ import pytest
 
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad
-from agentlab.evals.scorers.overlap import longest_common
+from agentlab.evals.scorers.overlap import lcs_length
 
 PINNED = "41bd83d6c098a540d401380b82716b356cbb746ed2a62b44aacf486efc166ac0"
 
@@ -107,4 +107,4 @@ def test_a_longest_common_subsequence_is_that_of_the_table():
     drawn = random.Random(0)
     for _ in range(200):
         one, other = (drawn.choices("abcd", k=drawn.randrange(12)) for _ in range(2))
-        assert longest_common(one, other) == by_table(one, other)
+        assert lcs_length(one, other) == by_table(one, other)
