@@ -11,7 +11,7 @@ from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad
 from agentlab.evals.scorers.overlap import lcs_length
 
-PINNED = "41bd83d6c098a540d401380b82716b356cbb746ed2a62b44aacf486efc166ac0"
+PINNED = "6f52518a481f517ba681bd16d09470d0a7a6201ce366bbd61008b6f7bfcfaa1c"
 
 
 def test_the_rules_are_those_that_reproduced_the_published_figures():
