@@ -141,7 +141,7 @@ def test_the_planted_line_is_found_from_the_first_screen_in_at_most_four_clicks(
         page.locator(selector).first.click()
         clicks.append(selector)
 
-    assert f"Ship {WHOLE}" in page.inner_text("#verdict")
+    assert f"Undecided: {WHOLE} is better" in page.inner_text("#verdict")
     assert "fees" in page.inner_text(".weak") and PLANTED in page.inner_text(".weak")
     press(".weak")
     assert counted(page) == 18

@@ -54,12 +54,12 @@ def drawn(data: dict[str, str]) -> str:
 
 def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(shell, run):
     told, pareto, forest = outputs(shell, run, "run")
-    assert told["text/markdown"].startswith("**Ship rag_only: better in refusal_accuracy")
+    assert told["text/markdown"].startswith("**Undecided: rag_only is better in refusal_accuracy")
     html = MarkdownIt("commonmark").enable("table").render(told["text/markdown"])
     cells = re.findall(r"<td.*?>(.*?)</td>", html)
     assert cells[:3] == ["turns (failed)", "72 (0)", "72 (0)"]
     assert "refusal_accuracy (n=24)" in cells and "0.75 [0.54, 0.92]" in cells
-    assert f"Ship {WHOLE}" in told["text/plain"] and "nan" not in told["text/plain"].lower()
+    assert f"Undecided: {WHOLE} is better" in told["text/plain"] and "nan" not in told["text/plain"].lower()
     for picture in (pareto, forest):
         assert set(picture) == {"text/html", "text/plain"}
         assert "n=" in picture["text/plain"]
@@ -75,7 +75,11 @@ def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):
     notebook = new.new_notebook(cells=[new.new_code_cell("run", outputs=shown)])
     page, _ = HTMLExporter().from_notebook_node(notebook)
     outside = page[page.index("<body") :]
-    assert outside.count('src="data:image/svg+xml;base64') == 2 and "Ship rag_only" in outside and "<table>" in outside
+    assert (
+        outside.count('src="data:image/svg+xml;base64') == 2
+        and "Undecided: rag_only is better" in outside
+        and "<table>" in outside
+    )
 
 
 def test_tables_have_whole_numbers_intervals_and_no_nan(run):

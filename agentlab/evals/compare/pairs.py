@@ -27,7 +27,7 @@ from agentlab.evals.compare.best import Best, best
 from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
+from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.stats.statistics import mean_intervals
 from agentlab.evals.store.measures import (
@@ -94,6 +94,8 @@ class Comparison:
     primary: tuple[str, ...]
     family: int
     """How many tests are one family, over all pairs."""
+    tables: Mapping[str, TurnTable]
+    """The turns of each side by its name."""
     best: Best | None = None
     """Of more than two flows of one run."""
     slices: tuple[Slice, ...] = ()
@@ -242,6 +244,7 @@ def compare_turns(
         family=max((d.family for own in judged for d in own if d.primary), default=0),
         best=among,
         slices=_slices(pairs, decide, slices_by_turn),
+        tables={name: laid_out[id(rows)] for name, rows in flows.items()},
     )
 
 

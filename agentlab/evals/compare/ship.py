@@ -1,27 +1,39 @@
-"""What to ship, in a sentence: read off a comparison, whose statistics are all that it knows.
+"""Recommend a flow in one sentence, from a comparison.
 
-A flow is to be shipped where it was shown to be better in something that decides, and worse in nothing that decides,
-than every flow it was compared with. Anything else is undecided, and says how many conversations would tell.
+`Ship X` means, against every other flow:
+
+* in every quality that decides a mean loss of `MARGIN` or more is excluded at level .95 (`margin_p_value`): also where
+  X is better or all turns are equal, a turn and, where lengths differ, a conversation;
+* X is shown to be better in something that decides, or cheaper.
+
+X has to pass each of these tests, so no test is corrected for the others (intersection-union test; Berger,
+Multiparameter hypothesis testing and acceptance sampling, 1982). Everything else is undecided, in numbers.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+
 from agentlab.core.errors import RunError
+from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
 from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair, compare
-from agentlab.evals.stats.planning import to_see
+from agentlab.evals.stats.planning import conversations_if_equal, to_see
+from agentlab.evals.stats.statistics import loss_bound, margin_p_value
 from agentlab.evals.store.judges import notes_on_judges
-from agentlab.evals.store.measures import COSTS, format_number, measure
+from agentlab.evals.store.measures import COSTS, LATENCY, format_number, measure
 from agentlab.evals.store.run import StoredRun
 
-TARGET = 0.10
-"""The difference in quality that is worth seeing."""
+MARGIN = 0.10
+"""The loss of quality that is excluded, and the difference that is worth seeing; per turn or conversation."""
 WEAK = 0.9
 """A mean above this is no weak point."""
 FEWER = {"input_tokens": "fewer input tokens", "llm_calls": "fewer calls", "cost_usd": "cheaper", "latency_s": "faster"}
@@ -64,6 +76,93 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     ]
 
 
+class Contrast:
+    """One flow against another: which losses of quality are excluded, and what is shown."""
+
+    def __init__(self, flow: str, other: str, tables: Mapping[str, TurnTable], decide: Sequence[str]) -> None:
+        self.flow, self.other = flow, other
+        self._tables, self._decide = (tables[other], tables[flow]), decide
+        self.qualities = [self._pair(name) for name in decide if _is_quality(name)]
+
+    def _pair(self, name: str) -> PairedMeasure:
+        return pair_measure(name, *self._tables)
+
+    @cached_property
+    def open(self) -> list[PairedMeasure]:
+        """The qualities in which a loss of `MARGIN` is not excluded."""
+        return [paired for paired in self.qualities if not _excludes(paired)]
+
+    @cached_property
+    def shown(self) -> dict[str, float]:
+        """The mean loss in each measure that is shown to differ: those that decide, and costs beside them."""
+        costs = [name for name in FEWER if name not in self._decide and name != LATENCY]
+        known = [name for name in (*self._decide, *costs) if all(table.column(name)[1].any() for table in self._tables)]
+        paired = [self._pair(name) for name in known]
+        tests = run_family_test(paired, ALPHA, two_sided=True, families=[name in self._decide for name in known])
+        return {
+            name: float(column.losses.mean())
+            for name, column, test in zip(known, paired, tests, strict=True)
+            if test.p_adjusted is not None and test.p_adjusted < ALPHA
+        }
+
+    @property
+    def gains(self) -> list[str]:
+        """The measures in which the flow is shown better or cheaper."""
+        return [name for name, loss in self.shown.items() if loss < 0]
+
+    @property
+    def wins(self) -> list[str]:
+        """The qualities that decide in which the flow is shown better."""
+        return [name for name in self.gains if _is_quality(name)]
+
+    @property
+    def losses(self) -> list[str]:
+        """The qualities that decide in which the flow is shown worse."""
+        return [name for name, loss in self.shown.items() if loss > 0 and _is_quality(name)]
+
+
+def _is_quality(name: str) -> bool:
+    return measure(name) not in COSTS or name == "failed"
+
+
+def _estimands(paired: PairedMeasure) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield sums and counts of the mean over turns and, where lengths differ, of the mean over conversations."""
+    has = paired.counts > 0
+    sums, counts = paired.sums[has], paired.counts[has]
+    yield sums, counts
+    if len(counts) and np.ptp(counts):
+        yield sums / counts, np.ones(len(counts))
+
+
+def _excludes(paired: PairedMeasure) -> bool:
+    """Whether a mean loss of `MARGIN` or more is excluded at level 1 - `ALPHA`; False where a value is unknown."""
+    if not len(paired.differences) or paired.conversations < 2:
+        return False
+    reach = paired.max_change[0]
+    return all(margin_p_value(sums, counts, reach, MARGIN) <= ALPHA for sums, counts in _estimands(paired))
+
+
+def _bound(paired: PairedMeasure) -> float | None:
+    """Return the largest mean loss that is not excluded; None where nothing is known."""
+    if not len(paired.differences):
+        return None
+    bounds = [loss_bound(sums, counts, paired.max_change[0], ALPHA) for sums, counts in _estimands(paired)]
+    return max((bound for bound in bounds if bound is not None), default=paired.max_change[0])
+
+
+def contrasts_of(tables: Mapping[str, TurnTable], decide: Sequence[str]) -> dict[str, list[Contrast]]:
+    """Return each flow against every other one; empty where no quality decides or the turns are not the same."""
+    if not any(_is_quality(name) for name in decide) or len({tuple(table.keys) for table in tables.values()}) > 1:
+        return {}
+    return {flow: [Contrast(flow, other, tables, decide) for other in tables if other != flow] for flow in tables}
+
+
+def winners(contrasts: Mapping[str, Sequence[Contrast]]) -> list[str]:
+    """Return the flows that may be shipped by the rule of this module; more than one is a trade."""
+    passing = [flow for flow, own in contrasts.items() if not any(contrast.open for contrast in own)]
+    return [flow for flow in passing if all(contrast.gains for contrast in contrasts[flow])]
+
+
 def recommend(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
     """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
 
@@ -77,29 +176,18 @@ def recommend(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
         comparison = compare(runs[0], runs[1] if len(runs) > 1 else None)
     except RunError as problem:
         return Verdict("none", "No verdict: the flows cannot be compared.", (str(problem),), _again(runs[0])), None
-    pairs, command, among = [*comparison.pairs], f"agentlab compare {folders}", None
-    ahead, open_, trades = ([pair for pair in pairs if _outcome(pair) == kind] for kind in ("b", "open", "trade"))
+    pairs = comparison.pairs
     notes = [str(comparison.best)] if comparison.best else []
     notes += [*map(str, pairs), *_limits(pairs), *chain.from_iterable(map(notes_on_judges, runs))]
-    best = _winner(pairs)
-    # Flows are compared with the first one, not with each other: two that beat it leave the choice open.
-    tied = best is None and (len(ahead) > 1 or bool(ahead and open_ and not trades))
-    if tied and len(runs) == 1:
-        names = [pair.b for pair in (*ahead, *open_)]
-        among = compare(runs[0], flows=names)
-        pairs += among.pairs
-        notes += map(str, among.pairs)
-        command += "".join(f" --flow {shlex.quote(name)}" for name in names)
-        winner = _winner(among.pairs)
-        # To beat those that beat the first flow is not to beat that one.
-        best = winner if not trades and winner in {pair.b for pair in ahead} else None
-    if best is None:
-        sentence = _undecided_between(ahead, open_, among) if tied else _undecided(comparison, open_, trades)
-        return Verdict("undecided", sentence, tuple(notes), command), comparison
+    command = f"agentlab compare {folders}"
     means = {side.name: side.run.means[side.flow] for side in sides}
-    parts = ", ".join([_quality(pairs, best), *_savings(pairs, best, means)])
-    sentence = f"Ship {best}: {parts}{_weakness(best, means, comparison)}."
-    return Verdict("ship", sentence, tuple(notes), command, best), comparison
+    contrasts = contrasts_of(comparison.tables, comparison.primary)
+    best = winners(contrasts)
+    if len(best) == 1:
+        sentence = f"Ship {best[0]}: {_reasons(contrasts[best[0]], means)}{_weakness(best[0], means, comparison)}."
+        return Verdict("ship", sentence, tuple(notes), command, best[0]), comparison
+    sentence = _trade(best, contrasts, means) if best else _undecided(contrasts, means, comparison)
+    return Verdict("undecided", sentence, tuple(notes), command), comparison
 
 
 def _nothing_to_decide(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
@@ -123,13 +211,74 @@ def _again(run: StoredRun) -> str:
     return f"agentlab show {shlex.quote(str(run.path))} --trace"
 
 
-def _winner(pairs: Sequence[FlowPair]) -> str | None:
-    """Return the flow that lost nothing and won against each flow it was compared with; None if there is none."""
-    ahead = [pair.b for pair in pairs if _outcome(pair) == "b"]
-    behind = [pair.b for pair in pairs if _outcome(pair) == "a"]
-    if len({pair.a for pair in pairs}) > 1 or len(ahead) > 1 or len(ahead) + len(behind) < len(pairs):
-        return None
-    return ahead[0] if ahead else pairs[0].a
+def _gains(contrasts: Sequence[Contrast], means: Means) -> list[str]:
+    """Return the qualities in which a flow is shown better than some and worse than none, and the costs it saves."""
+    lost = set(chain.from_iterable(contrast.losses for contrast in contrasts))
+    won = dict.fromkeys(name for contrast in contrasts for name in contrast.wins)
+    better = [name for name in won if name not in lost]
+    return [*([f"better in {', '.join(better)}"] if better else []), *_savings(contrasts, means)]
+
+
+def _reasons(contrasts: Sequence[Contrast], means: Means) -> str:
+    bounds: dict[str, float] = {}
+    for paired in chain.from_iterable(contrast.qualities for contrast in contrasts):
+        bounds[paired.measure.name] = max(_bound(paired) or 0.0, bounds.get(paired.measure.name, 0.0))
+    most = [f"{format_number(bound)} in {name}" for name, bound in bounds.items() if bound > 0]
+    conversations = _conversations(min(paired.conversations for paired in contrasts[0].qualities))
+    excluded = f"a loss above {' and '.join(most)} is excluded ({conversations}, error .05)"
+    return ", ".join([*_gains(contrasts, means), *([excluded] if most else [])])
+
+
+def _trade(flows: Sequence[str], contrasts: Mapping[str, Sequence[Contrast]], means: Means) -> str:
+    parts = []
+    for flow in flows:
+        among = [contrast for contrast in contrasts[flow] if contrast.other in flows]
+        parts.append(f"{flow} is {', '.join(_gains(among, means)) or 'cheaper or better'}")
+    return f"Undecided, a trade: {'; '.join(parts)}; each excludes a loss of {MARGIN:.2f}."
+
+
+def _contenders(contrasts: Mapping[str, Sequence[Contrast]]) -> Mapping[str, Sequence[Contrast]]:
+    """Leave out each flow that is shown worse than another one, which excludes a loss against it."""
+    beaten = {each.other for own in contrasts.values() for each in own if each.wins and not each.open}
+    left = {flow: [each for each in own if each.other not in beaten] for flow, own in contrasts.items()}
+    return {flow: own for flow, own in left.items() if flow not in beaten and own} or contrasts
+
+
+def _undecided(contrasts: Mapping[str, Sequence[Contrast]], means: Means, comparison: Comparison) -> str:
+    pairs, contrasts = comparison.pairs, _contenders(contrasts)
+    names = ", ".join(contrasts or dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    kinds = {d.kind for d in _decisive(pairs)}
+    if kinds <= {"unknown"}:
+        return f"Undecided between {names}: what decides is not known of both."
+    if kinds == {"unchanged"}:
+        return f"No difference between {names}: what decides is equal on every turn."
+    ahead = {flow: own for flow, own in contrasts.items() if all(contrast.gains for contrast in own)}
+    if not ahead:
+        return f"Undecided between {names}: {_how_many_more(comparison, pairs)}."
+    flow, own = min(ahead.items(), key=lambda each: sum(len(contrast.open) for contrast in each[1]))
+    gains = ", ".join(_gains(own, means)) or "cheaper or better than each other flow"
+    if lost := [contrast for contrast in own if contrast.losses]:
+        worst = f"worse in {', '.join(lost[0].losses)} than {lost[0].other}"
+        return f"Undecided, a trade: {flow} is {gains}, and {worst}."
+    worst_of = max(own, key=lambda each: max((_bound(paired) or 0.0 for paired in each.open), default=0.0))
+    open_ = [f"{format_number(_bound(paired))} in {paired.measure.name}" for paired in worst_of.open]
+    excluded = f"a loss of up to {' and '.join(open_)} against {worst_of.other} is not excluded"
+    return f"Undecided: {flow} is {gains}; {excluded}{_conversations_needed(worst_of)}."
+
+
+def _conversations_needed(contrast: Contrast) -> str:
+    """Say how many more conversations exclude a loss of `MARGIN`, if the two flows are equally good."""
+    low = high = 0
+    for paired in contrast.open:
+        for sums, counts in _estimands(paired):
+            needed = conversations_if_equal(sums, counts, MARGIN, ALPHA)
+            if needed is None:
+                return ""
+            low, high = max(low, needed[0] - len(counts)), max(high, needed[1] - len(counts))
+    if high < 1:
+        return f"; two flows that are equally good would have excluded {MARGIN:.2f} (4 times in 5)"
+    count = f"up to {high}" if low < 1 else str(high) if low == high else f"{low} to {high}"
+    return f"; if the two are equally good, {count} more conversations exclude {MARGIN:.2f} (4 times in 5)"
 
 
 def _decisive(pairs: Sequence[FlowPair], *, quality: bool = False) -> list[Judgement]:
@@ -137,57 +286,15 @@ def _decisive(pairs: Sequence[FlowPair], *, quality: bool = False) -> list[Judge
     return [d for d in found if not quality or d.measure not in COSTS]
 
 
-def _outcome(pair: FlowPair) -> str:
-    """`a`, `b`, `trade` or `open`, by what decides; costs alone only where a loss of quality could have been seen."""
-    kinds = {d.kind for d in _decisive([pair]) if d.is_shown}
-    moved = [d for d in _decisive([pair], quality=True) if d.changed]
-    if moved and all(d.visible is None and d.kind == "undecided" for d in moved):
-        return "open"
-    if len(kinds) == 2:
-        return "trade"
-    return "open" if not kinds else "b" if "better" in kinds else "a"
-
-
-def _undecided(comparison: Comparison, open_: Sequence[FlowPair], trades: Sequence[FlowPair]) -> str:
-    if trades:
-        pair = trades[0]
-        won, lost = (_listed(pair, kind) for kind in ("better", "worse"))
-        return f"Undecided, a trade: against {pair.a}, {pair.b} is better in {won} and worse in {lost}."
-    open_ = open_ or comparison.pairs
-    sides = ", ".join(dict.fromkeys(name for pair in open_ for name in (pair.a, pair.b)))
-    kinds = {d.kind for d in _decisive(open_)}
-    if kinds <= {"unknown"}:
-        return f"Undecided between {sides}: what decides is not known of both."
-    if kinds == {"unchanged"}:
-        return f"No difference between {sides}: what decides is equal on every turn."
-    return f"Undecided between {sides}: {_how_many_more(comparison, open_)}."
-
-
-def _undecided_between(ahead: Sequence[FlowPair], open_: Sequence[FlowPair], among: Comparison | None) -> str:
-    """Where flows beat the one they were compared with: the first of the run, or without `among` itself before."""
-    won = " or ".join(dict.fromkeys(_listed(pair, "better") for pair in ahead))
-    first = ahead[0].a if among else "in the first run"
-    if among and (trades := [pair for pair in among.pairs if _outcome(pair) == "trade"]):
-        return _undecided(among, (), trades)
-    lost = {pair.b for pair in among.pairs if _outcome(pair) == "a"} if among else set()
-    names = [pair.b for pair in (*ahead, *open_) if pair.b not in lost]
-    better = [pair.b for pair in ahead if pair.b not in lost]
-    who = "each" if len(better) == len(names) else ", ".join(better)
-    told = f"Undecided between {', '.join(names)} ({who} better than {first} in {won})"
-    if among is None:
-        return f"{told}."
-    return f"{told}: {_how_many_more(among, [pair for pair in among.pairs if pair.b not in lost], shown=True)}."
-
-
 def _conversations(count: int) -> str:
     return f"{count} conversation{'' if count == 1 else 's'}"
 
 
-def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair], *, shown: bool = False) -> str:
+def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair]) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     needed = (
-        to_see(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, TARGET)
+        to_see(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, MARGIN)
         for d in _decisive(pairs, quality=True)
     )
     most = max(filter(None, needed), default=0)
@@ -196,45 +303,25 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair], *, shown: 
     told = _conversations(conversations)
     if conversations < least:
         # What is the same on every turn is tested otherwise: `family.constant_shift_p_value`.
-        shown = shown or any(d.is_shown for pair in comparison.pairs for d in pair.differences)
+        shown = any(d.is_shown for pair in comparison.pairs for d in pair.differences)
         what = "a difference that varies from turn to turn" if shown else "anything"
         told += f", too few to show {what} ({least} are the least)"
     if most > max(least, conversations):
-        told += f"; to see a difference of {TARGET:.2f} you need about {most}"
+        told += f"; to see a difference of {MARGIN:.2f} you need about {most}"
     elif most and conversations >= least:
-        told += f"; a difference of {TARGET:.2f} would have been seen"
+        told += f"; a difference of {MARGIN:.2f} would have been seen"
     return told
 
 
-def _quality(pairs: Sequence[FlowPair], best: str) -> str:
-    own = [pair for pair in pairs if best in (pair.a, pair.b)]
-    gains = [_listed(pair, "better" if pair.b == best else "worse", quality=True) for pair in own]
-    named = ", ".join(dict.fromkeys(name for gain in gains if gain for name in gain.split(", ")))
-    if named:
-        return f"better in {named}"
-    # Who saves calls wants to know what that may cost.
-    open_ = [d for d in _decisive(own, quality=True) if d.changed]
-    missed = max((d.visible for d in open_ if d.visible is not None), default=0.0)
-    return f"no difference in quality shown{f' (under {format_number(missed)} is likely missed)' if missed else ''}"
-
-
-def _listed(pair: FlowPair, kind: str, quality: bool = False) -> str:
-    return ", ".join(d.measure.name for d in _decisive([pair], quality=quality) if d.kind == kind)
-
-
-def _savings(pairs: Sequence[FlowPair], best: str, means: Means) -> list[str]:
-    """Return the costs that the flow was shown to save against every other one, each with the least that it saves."""
-    found = []
+def _savings(contrasts: Sequence[Contrast], means: Means) -> list[str]:
+    """Return the costs that the flow is shown to save against every other one, each with the least that it saves."""
+    flow, found = contrasts[0].flow, []
     for name, words in FEWER.items():
-        shares = []
-        for pair in pairs:
-            if best in (pair.a, pair.b) and name in pair.paired:
-                other, won = (pair.a, "better") if best == pair.b else (pair.b, "worse")
-                mine, theirs = means[best].get(name), means[other].get(name)
-                shares.append(theirs / mine if pair[name].kind == won and mine and theirs else 0.0)
-        least = min(shares, default=0.0)
-        if least > 1:
-            found.append(f"{least:.1f} x {words}" if name == "latency_s" else f"{1 - 1 / least:.0%} {words}")
+        mine = means[flow].get(name)
+        theirs = [means[contrast.other].get(name) for contrast in contrasts]
+        if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
+            least = min(other / mine for other in theirs if other)
+            found.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
     return found
 
 
