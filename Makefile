@@ -87,7 +87,7 @@ docs: .venv/.dev ## build the documentation into results/site (open index.html; 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo results/site/index.html
 
-bench: .venv/.bench ## measure speed against bare loops and write results/speed.md (minutes)
+bench: .venv/.dev ## measure speed against bare loops and write results/speed.md (minutes)
 	@$(BIN)/python evals/bench/all.py
 
 clean: ## remove the environment and what tests left behind
@@ -105,10 +105,6 @@ clean: ## remove the environment and what tests left behind
 
 .venv/.dev: .venv/.installed
 	@$(PIP) --editable '.[dev]'
-	@touch $@
-
-.venv/.bench: .venv/.dev
-	@$(PIP) --editable '.[bench]'
 	@touch $@
 
 .venv/.browser: .venv/.dev

@@ -9,7 +9,7 @@ import pytest
 
 from support.licences import EXTRAS, table, verdict
 
-TOOLS = {"all", "bench", "browser", "dev", "docs"}
+TOOLS = {"all", "browser", "dev", "docs"}
 """Extras for those who work on agentlab itself."""
 
 
@@ -30,7 +30,7 @@ def test_without_an_extra_only_two_are_weak_copyleft():
 def test_every_extra_is_judged_or_a_tool_of_ours():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(project["optional-dependencies"]) == {*EXTRAS, *TOOLS}
-    licences = {row[0]: row[3] for row in table(("bench", "docs"))}
+    licences = {row[0]: row[3] for row in table(("docs",))}
     assert not [name for name, judged in licences.items() if not judged.startswith("ok")]
 
 

@@ -1,114 +1,110 @@
-"""An HTTP client for servers that nobody vouches for: no answer past a size, none packed, and no way to elsewhere."""
+"""Bounds for the official SDK's client: no answer past a size, none packed, and no way to another server.
+
+It imports the SDK, which takes half a second: import it where a call is made.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import ssl
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-from agentlab.core.errors import ModelError, ServerFault
+import aiohttp
+import httpx2
+import openai
 
-if TYPE_CHECKING:
-    import aiohttp
-    from yarl import URL
+from agentlab.core.errors import ModelError, ServerFault, Unreachable
+from agentlab.wire.limits import CURRENT
 
 MAX_BYTES = 64 * 2**20
 """Of one answer, with all that is around its text."""
+MAX_ERROR_BYTES = 65_536
+"""Bytes of a refusal that are read."""
 MAX_REDIRECTS = 5
-LINGERING_SECONDS = 0.05
-_REDIRECTS = (301, 302, 303, 307, 308)
+_BROKEN = {
+    "ClientPayloadError": "the answer has no end",
+    "ServerDisconnectedError": "the server hung up",
+    "ClientOSError": "the server hung up",
+}
+_NO_HTTP = "what came is no answer in HTTP"
 
 
-class BoundedClient:
-    """Posts to the servers behind `address`; `silence` is in seconds. It belongs to the event loop it is made on."""
+class BoundedStream(httpx2.AsyncByteStream):
+    """The body of an answer: ServerFault past `MAX_BYTES`; a refusal just ends, for its first words say why."""
 
-    def __init__(self, address: str, idle_timeout: float, headers: Mapping[str, str]) -> None:
-        import aiohttp
+    def __init__(self, response: httpx2.Response) -> None:
+        self._body: Any = response.stream
+        self._is_refusal = response.is_error
 
-        secure = address.startswith("https:")
-        self._session = aiohttp.ClientSession(
-            # How many are in flight is decided further up.
-            connector=aiohttp.TCPConnector(limit=0, ssl=_certificates() if secure else True),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=idle_timeout, sock_read=idle_timeout),
-            headers={"Accept-Encoding": "identity", **headers},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            # Looked up once: the session would look into the environment at every call, in a thread.
-            proxy=proxy_for(address),
-        )
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._body:
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise ServerFault(f"the server sent more than {MAX_BYTES} bytes")
+            yield piece
+            if self._is_refusal and size > MAX_ERROR_BYTES:
+                return
 
-    async def post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """The head of the answer, after redirects within the server; raises ModelError for one to another server."""
-        for _ in range(MAX_REDIRECTS):
-            response = await self._session.post(url, data=body, headers=headers, allow_redirects=False)
-            if "location" not in response.headers or response.status not in _REDIRECTS:
-                # It was not asked for, and what a packed answer grows to is known only once it has.
-                if response.headers.get("content-encoding", "identity") != "identity":
-                    response.close()
-                    raise ServerFault("the server packs its answers, though it was asked not to")
-                return response
-            response.close()
-            sent_to = url.join(type(url)(response.headers["location"]))
-            if sent_to.origin() != url.origin():
-                raise ModelError(f"the server sends on to {sent_to.origin()}; ask that one, if you trust it")
-            url = sent_to
-        raise ModelError(f"the server sends on more than {MAX_REDIRECTS} times")
-
-    async def close(self) -> None:
-        await self._session.close()
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
-class BoundedBody:
-    """The body of an answer, piece by piece as it arrives."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._content = response.content
-        self._size = 0
-
-    async def read(self) -> bytes:
-        """The next piece, b"" after the last one; raises ServerFault past `MAX_BYTES`."""
-        piece = await self._content.readany()
-        self._size += len(piece)
-        if self._size > MAX_BYTES:
-            raise ServerFault(f"the server sent more than {MAX_BYTES} bytes")
-        return piece
-
-    async def read_all(self, most: int | None = None) -> bytes:
-        """What is left of it, at most `most` bytes."""
-        found = bytearray()
-        while piece := await self.read():
-            found += piece
-            if most is not None and len(found) >= most:
-                break
-        return bytes(found[:most])
-
-    async def linger(self) -> None:
-        """Wait a moment for the end of what should have ended: a connection that was read to its end is used again."""
-        if not self._content.at_eof():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LINGERING_SECONDS):
-                    await self.read()
+async def check_head(response: httpx2.Response) -> None:
+    """Take up what the head of an answer says of limits; raises ModelError for one that nobody should read on."""
+    if (ticket := CURRENT.get()) is not None:
+        ticket.observe_headers(response.headers)
+    if response.has_redirect_location:
+        sent_to, url = response.url.join(response.headers["location"]), response.url
+        if (sent_to.scheme, sent_to.host, sent_to.port) != (url.scheme, url.host, url.port):
+            origin = sent_to.copy_with(path="/", query=None, fragment=None)
+            raise ModelError(f"the server sends on to {origin}; ask that one, if you trust it")
+    # It was not asked for, and what a packed answer grows to is known only once it has.
+    elif response.headers.get("content-encoding", "identity") != "identity":
+        raise ServerFault("the server packs its answers, though it was asked not to")
+    response.stream = BoundedStream(response)
 
 
-def proxy_for(address: str) -> str | None:
-    """The proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`) names for an address."""
-    parts = urlsplit(address)
-    if proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
-    known = getproxies()
-    return known.get(parts.scheme) or known.get("all")
+def client_options(idle_timeout: float, key: Callable[[], Awaitable[str]]) -> dict[str, Any]:
+    """The options of every client; `key` names the key of the call at hand. The SDK tries nothing again."""
+    return {
+        "api_key": key,
+        "max_retries": 0,
+        "timeout": httpx2.Timeout(idle_timeout, pool=None),
+        "default_headers": {"Accept-Encoding": "identity"},
+        "http_client": openai.DefaultAioHttpClient(
+            # How many are in flight is decided further up; 0 is the transport's word for any number.
+            limits=httpx2.Limits(max_connections=0),
+            max_redirects=MAX_REDIRECTS,
+            event_hooks={"response": [check_head]},
+        ),
+    }
 
 
-def _certificates() -> ssl.SSLContext:
-    """Trusted are those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names, else those of the package certifi."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if not file and not folder:
-        import certifi
+def openai_client(address: str | None, **options: Any) -> openai.AsyncOpenAI:
+    """The SDK's client, for the server at `address` or as the environment says."""
+    parts = urlsplit(address or "")
+    # What stands behind a question mark belongs to every call: some gateways want their version so.
+    base = parts._replace(query="").geturl() or None
+    return openai.AsyncOpenAI(base_url=base, default_query=dict(parse_qsl(parts.query)), **options)
 
-        file = certifi.where()
-    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+
+def lost_connection(problem: Exception, model: str, redact: Callable[[str], str]) -> ModelError:
+    """Our error for a call that brought no answer at all, by what the transport says of it."""
+    causes = list(_causes(problem))
+    if any(isinstance(cause, httpx2.TooManyRedirects) for cause in causes):
+        return ModelError(f"the server sends on more than {MAX_REDIRECTS} times", model)
+    cause = next((cause for cause in causes if isinstance(cause, (aiohttp.ClientError, TimeoutError))), causes[-1])
+    if isinstance(cause, aiohttp.ConnectionTimeoutError):
+        return Unreachable("cannot reach the server in time", model)
+    if isinstance(cause, TimeoutError):
+        return Unreachable("no answer in time", model)
+    if isinstance(cause, aiohttp.ClientConnectorError):
+        return Unreachable(f"cannot reach the server: {redact(str(cause))}", model)
+    return Unreachable(f"the connection broke: {_BROKEN.get(type(cause).__name__, _NO_HTTP)}", model)
+
+
+def _causes(problem: BaseException | None) -> Iterator[BaseException]:
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__

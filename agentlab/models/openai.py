@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,7 @@ from agentlab.core.errors import Unreachable
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.core.strict_json import parse_json
-from agentlab.models.bounded_http import BoundedBody
-from agentlab.models.keys import KeyRing, server_and_keys, server_identity
+from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection, SseParser
 from agentlab.models.provider import Provider, read_usage, wired_tools
 
@@ -41,7 +40,7 @@ def connect(
     `timeout` is in seconds, for a whole answer; two minutes of silence end it, too.
     """
     address, keys = server_and_keys("openai", "OPENAI_API_KEY", base_url, api_key)
-    return OpenAIModel(name, base_url=address, keys=keys, timeout=timeout)
+    return OpenAIModel(name, Connection(address, keys, timeout))
 
 
 class CallOfFunction(Struct, gc=False):
@@ -104,15 +103,15 @@ class StreamedChat:
 
 
 class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
-    """A chat model behind the chat-completions protocol; `timeout` is in seconds, for the whole answer."""
+    """A chat model behind the chat-completions protocol; a whole answer may take as long as any silence."""
 
     is_rate_limited = True
 
-    def __init__(self, model: str, *, base_url: str | None, keys: KeyRing, timeout: float = 600.0) -> None:
-        self.name = f"openai/{model}"
-        self.timeout = timeout
+    def __init__(self, model: str, connection: Connection, *, provider: str = "openai") -> None:
+        self.name = f"{provider}/{model}"
+        self.timeout = connection.timeout
         self._model = model
-        self._connection = Connection(base_url, keys, timeout)
+        self._connection = connection
 
     def translate(self, request: Request) -> dict[str, Any]:
         names = wired_tools(request)
@@ -153,12 +152,12 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         self._connection.open()
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        return await self._connection.ask(self.name, "chat/completions", wired, lambda body: self._read(body, emit))
+        return await self._connection.ask(self.name, "chat.completions", wired, lambda pieces: self._read(pieces, emit))
 
-    async def _read(self, body: BoundedBody, emit: Emit) -> StreamedChat:
+    async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> StreamedChat:
         read, events, piece = StreamedChat(self._model), SseParser(), b" "
         while piece and not events.is_done:
-            piece = await body.read()
+            piece = await anext(pieces, b"")
             said: list[str] = []
             try:
                 for chunk in read_chunks(events.feed(piece)):

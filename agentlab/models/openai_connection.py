@@ -3,44 +3,42 @@
     connection = Connection("http://127.0.0.1:8000/v1", keys, timeout=120)
     row = await connection.ask("openai/e", "embeddings", {"model": "e", "input": ["offside"]}, read)
 
-No SDK stands between: the official one costs more than all the rest of a run, its own `post` four times what aiohttp
-does. Here a request is a body that is ready, and an answer the bytes of the server, read by whoever knows what they
-mean. What users of the SDK rely on stays: `OPENAI_BASE_URL`, `OPENAI_ORG_ID`, `OPENAI_PROJECT_ID`,
-`OPENAI_CUSTOM_HEADERS`, proxies and certificates of the environment. Nothing is tried twice here: the queue before
-every model and embedder asks again, with the next of several keys, what may go through later.
+The official SDK carries the call, so that what its documentation says of the environment holds: address, organisation,
+project, headers, proxies, certificates. The answer comes as the bytes of the server, read by whoever knows what they
+mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue before every
+model and embedder asks again, with the next of several keys, what may go through later.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFault, Unreachable
-from agentlab.core.strict_json import dump_json
-from agentlab.core.version import __version__
-from agentlab.models.bounded_http import BoundedBody, BoundedClient
+from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFault
 from agentlab.models.keys import KeyRing
 from agentlab.models.provider import http_status_error
 from agentlab.wire.limits import CURRENT, as_number
 
 if TYPE_CHECKING:
-    from yarl import URL
+    import openai
 
 Answered = TypeVar("Answered")
-OPENAI = "https://api.openai.com/v1"
 SILENCE_SECONDS = 120.0
-MAX_ERROR_BYTES = 65_536
-"""Bytes of a refusal that are read."""
-_BROKEN = {
-    "ClientPayloadError": "the answer has no end",
-    "ServerDisconnectedError": "the server hung up",
-    "ClientOSError": "the server hung up",
-}
-_NO_HTTP = "what came is no answer in HTTP"
+LINGERING_SECONDS = 0.05
 _OVERFLOW = ("context_length_exceeded", "exceed_context_size", "maximum context length", "context size")
-_OWN_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
+_CONTENT = {"chat.completions": "messages", "embeddings": "input"}
+"""What else the SDK wants to be told apart, by endpoint."""
+_key: ContextVar[str] = ContextVar("key")
+"""The key of the call that is made here."""
+
+
+async def _current_key() -> str:
+    return _key.get()
 
 
 class Connection:
@@ -53,68 +51,65 @@ class Connection:
         self.base_url = base_url
         self.keys = keys
         self.timeout = timeout
-        self._client: BoundedClient | None = None
-        self._addresses: dict[str, URL] = {}
+        self._client: openai.AsyncOpenAI | None = None
 
     async def ask(
-        self, model: str, path: str, body: Mapping[str, Any], read: Callable[[BoundedBody], Awaitable[Answered]]
+        self,
+        model: str,
+        endpoint: str,
+        body: Mapping[str, Any],
+        read: Callable[[AsyncIterator[bytes]], Awaitable[Answered]],
     ) -> Answered:
-        """What `read` makes of the server's answer to the next key; what goes wrong there is a ModelError of `model`.
+        """What `read` makes of the bytes that the server answers; what goes wrong there is a ModelError of `model`.
 
-        Raises what `read` raises over an answer that cannot be read, too.
+        `endpoint` is the SDK's: `chat.completions` or `embeddings`. Raises what `read` raises over an answer that
+        cannot be read, too.
         """
         import aiohttp
+        import httpx2
+        import openai
+
+        from agentlab.models.bounded_http import lost_connection
 
         client, ticket = self.open(), CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)
+        _key.set(key)
         if ticket is not None:
             ticket.mark_sent(key)
         try:
-            response = await client.post(self._address(path), dump_json(body), {"Authorization": f"Bearer {key}"})
-            try:
-                if ticket is not None:
-                    ticket.observe_headers(response.headers)
-                answer = BoundedBody(response)
-                if response.status < 400:
-                    answered = await read(answer)
-                    await answer.linger()
-                    return answered
-                told = await answer.read_all(MAX_ERROR_BYTES)
-                error = self._refusal(response.status, response.headers, told, model)
-            finally:
-                response.release()
-        except aiohttp.ConnectionTimeoutError:
-            error = Unreachable("cannot reach the server in time", model)
-        except TimeoutError:
-            error = Unreachable("no answer in time", model)
-        except aiohttp.ClientConnectorError as problem:
-            error = Unreachable(f"cannot reach the server: {self.keys.redact(str(problem))}", model)
-        except aiohttp.ClientError as problem:
-            error = Unreachable(f"the connection broke: {_BROKEN.get(type(problem).__name__, _NO_HTTP)}", model)
+            create = attrgetter(endpoint)(client).with_streaming_response.create
+            # As an extra body it goes out as it is; over the rest of its arguments the SDK walks word by word.
+            async with create(model=body["model"], extra_body=body, **{_CONTENT[endpoint]: ()}) as response:
+                pieces = response.iter_bytes()
+                answered = await read(pieces)
+                # A connection that was read to its end is used again; what should have ended gets a moment for it.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LINGERING_SECONDS):
+                        async for _ in pieces:
+                            pass
+                return answered
+        except openai.APIStatusError as problem:
+            response = problem.response
+            error = self._refusal(response.status_code, response.headers, response.content, model)
+        except (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError) as problem:
+            error = lost_connection(problem, model, self.keys.redact)
         except ModelError as problem:
             error = problem if problem.model else type(problem)(self.keys.redact(str(problem)), model)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.report_failure(key, error)
 
-    def open(self) -> BoundedClient:
-        """The client, made when it is first needed; it belongs to the event loop that runs."""
+    def open(self) -> openai.AsyncOpenAI:
+        """The SDK's client, made when it is first needed; it belongs to the event loop that runs."""
         if self._client is None:
-            headers = {"Content-Type": "application/json", "User-Agent": f"agentlab/{__version__}"}
-            headers |= {name: os.environ[var] for var, name in _OWN_HEADERS.items() if os.environ.get(var)}
-            for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines():
-                name, colon, value = line.partition(":")
-                headers |= {name.strip(): value.strip()} if colon and name.strip() else {}
-            self._client = BoundedClient(self.base_url or OPENAI, min(self.timeout, SILENCE_SECONDS), headers)
+            from agentlab.models.bounded_http import client_options
+
+            self._client = self.connect(client_options(min(self.timeout, SILENCE_SECONDS), _current_key))
         return self._client
 
-    def _address(self, path: str) -> URL:
-        if path not in self._addresses:
-            from yarl import URL
+    def connect(self, options: Mapping[str, Any]) -> openai.AsyncOpenAI:
+        from agentlab.models.bounded_http import openai_client
 
-            base = URL(self.base_url or OPENAI)
-            # What stands behind a question mark belongs there still: some gateways want their version so.
-            self._addresses[path] = base.with_path(f"{base.path.rstrip('/')}/{path}").with_query(base.query)
-        return self._addresses[path]
+        return openai_client(self.base_url, **options)
 
     def _refusal(self, status: int, headers: Mapping[str, str], content: bytes, model: str) -> ModelError:
         """Our error for an answer with an HTTP status from 400 on."""

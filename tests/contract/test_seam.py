@@ -15,9 +15,9 @@ from agentlab.core.messages import Completion, Message, ToolCall, Usage
 from agentlab.core.prices import Price, PriceTable
 from agentlab.evals.store.rows import encode
 from agentlab.flows import rag_only
+from agentlab.models import openai
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
-from agentlab.models.openai import OpenAIModel
 from agentlab.models.scripted import Scripted
 from agentlab.session.session import Session
 from agentlab.wire.response_validation import validate_completion
@@ -39,7 +39,7 @@ async def connected(stack: AsyncExitStack, adapter: str, openai_answer: Any, gem
     else:
         server = await stack.enter_async_context(fake_openai.serving(lambda body: openai_answer))
         if adapter == "openai":
-            model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+            model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         else:
             model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
     stack.push_async_callback(model.close)

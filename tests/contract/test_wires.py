@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from agentlab.core.errors import Unreachable
 from agentlab.core.messages import Message, Request, ToolSpec, UserTurn
 from agentlab.flows import coordinator
+from agentlab.models import openai
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
 from agentlab.models.local.model import LocalModel, StreamedReply
-from agentlab.models.openai import OpenAIModel, read_call
+from agentlab.models.openai import read_call
 from agentlab.models.provider import wired_tools
 from support import fake_gemini, fake_openai
 from support.coordinators import history
@@ -80,7 +81,7 @@ def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
 @given(histories())
 def test_a_history_put_into_openais_words_can_be_read_back(history):
     messages = history.get_history()
-    model = OpenAIModel("any", base_url="http://127.0.0.1", keys=KeyRing(["key-of-a-test"]))
+    model = openai.connect("any", base_url="http://127.0.0.1", api_key="key-of-a-test")
     request = Request(messages=messages)
     ours = {wired: name for name, wired in wired_tools(request).items()}
     assert [_read_back(row, ours) for row in model.translate(request)["messages"]] == [
@@ -124,7 +125,7 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
         answer = openai_answer if wire == "openai" else local_answer
         server = await stack.enter_async_context(fake_openai.serving(lambda body: answer(*next(script))))
         if wire == "openai":
-            model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+            model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         else:
             model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
     stack.push_async_callback(model.close)
@@ -172,7 +173,7 @@ async def test_a_connection_that_breaks_in_mid_stream_leaves_a_history_the_next_
     broken = {"deltas": [{"content": "Rain in"}], "drop": True}
     answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
     async with fake_openai.serving(lambda body: next(answers)) as server:
-        model = OpenAIModel("any", base_url=server.base_url, keys=KeyRing(["key-of-a-test"]))
+        model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         session = session_over(coordinator, model, tools=[Weather()], retries=0)
         session.begin_turn(0)
         with pytest.raises(Unreachable):

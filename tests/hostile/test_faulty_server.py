@@ -18,11 +18,8 @@ from agentlab.core.constants import USAGE_UNKNOWN
 from agentlab.core.errors import ModelError, RateLimited, Retryable
 from agentlab.core.messages import Message, Request
 from agentlab.evals.play import player
-from agentlab.models import bounded_http
-from agentlab.models.embedders.openai import OpenAIEmbedder
-from agentlab.models.keys import KeyRing
-from agentlab.models.openai import OpenAIModel
-from agentlab.models.openai_connection import Connection
+from agentlab.models import bounded_http, openai
+from agentlab.models.embedders import openai as embedders
 from agentlab.models.scripted import Scripted
 from agentlab.wire import retries
 from support import fake_openai
@@ -120,8 +117,8 @@ async def served(handler: Handler, ask: Callable[[str], Any]) -> Any:
         await started.cleanup()
 
 
-def model(base_url: str, **options: Any) -> OpenAIModel:
-    return OpenAIModel("any", base_url=base_url, keys=KeyRing(["key-of-a-test"]), **options)
+def model(base_url: str, **options: Any) -> openai.OpenAIModel:
+    return openai.connect("any", base_url=base_url, api_key="key-of-a-test", **options)
 
 
 async def complete(base_url: str, **options: Any) -> Any:
@@ -172,13 +169,12 @@ async def test_an_answer_has_a_size_at_most(monkeypatch, line_end):
     flood = (b": nothing" + line_end) * 50_000
     with pytest.raises(Retryable, match="more than 100000 bytes"):
         await served(sending(flood), complete)
-    embedder = OpenAIEmbedder("e", Connection("", KeyRing(["k"]), 5.0), None)
     with pytest.raises(Retryable):
-        await served(sending(flood), lambda url: _embed(embedder, url))
+        await served(sending(flood), embed)
 
 
-async def _embed(embedder: OpenAIEmbedder, url: str) -> Any:
-    embedder._connection.base_url = url
+async def embed(base_url: str) -> Any:
+    embedder = embedders.connect("e", base_url=base_url, api_key="key-of-a-test", timeout=5.0)
     try:
         return await embedder.embed(["x"])
     finally:
@@ -213,9 +209,8 @@ async def test_a_redirect_to_another_server_is_not_followed_and_one_within_it_is
 
 async def test_a_vector_with_what_is_no_number_is_an_error_to_retry():
     row = '{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}'
-    embedder = OpenAIEmbedder("e", Connection("", KeyRing(["k"]), 5.0), None)
     with pytest.raises(Retryable, match="no number"):
-        await served(sending(row.encode(), **{"Content-Type": "application/json"}), lambda url: _embed(embedder, url))
+        await served(sending(row.encode(), **{"Content-Type": "application/json"}), embed)
 
 
 @pytest.mark.parametrize("asked", [86_400.0, 40.0])

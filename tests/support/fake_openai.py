@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 Answer = dict[str, Any]
 
@@ -20,13 +21,15 @@ class FakeOpenAI:
     def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
         self.answer = answer
         self.seen: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.headers: list[CIMultiDict[str]] = []
+        self.urls: list[str] = []
         self.base_url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.seen.append(body)
-        self.headers.append(dict(request.headers))
+        self.headers.append(request.headers.copy())
+        self.urls.append(str(request.rel_url))
         answer = self.answer(body)
         if "status" in answer:
             return web.json_response(
@@ -64,6 +67,7 @@ async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[F
     fake = FakeOpenAI(answer)
     app = web.Application(client_max_size=2**25)
     app.router.add_post("/v1/chat/completions", fake.handle)
+    app.router.add_post("/openai/deployments/{deployment}/chat/completions", fake.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

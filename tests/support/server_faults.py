@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import agentlab as al
-from agentlab.models import openai_connection
-from agentlab.models.keys import KeyRing
-from agentlab.models.openai import OpenAIModel
+from agentlab.models import openai, openai_connection
 from agentlab.wire import limits, retries
 from support.child_processes import in_child
 from support.faulty_server import FAULTS, FaultyServer
@@ -30,7 +28,7 @@ def run(url: str, folder: Path, out: str, **spec: Any) -> int:
     openai_connection.SILENCE_SECONDS, retries.BACKOFF_SECONDS = ANSWER_SECONDS, 0.0
     retries.MAX_RETRY_AFTER_SECONDS = limits.MAX_PAUSE_SECONDS = 0.2
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
-    model = OpenAIModel("m", base_url=url, keys=KeyRing(["key-of-a-test"]), timeout=ANSWER_SECONDS)
+    model = openai.connect("m", base_url=url, api_key="key-of-a-test", timeout=ANSWER_SECONDS)
     given = {"datasets": [str(folder / "set")], "embedder": "hashing/hashing-64", "prices": str(folder / "prices.yaml")}
     with al.Lab(model=model, **given, **spec) as lab:
         found = lab.run_sync(out=folder / out, resume=(folder / out).exists()).summary

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,8 @@ def connect(
 
 
 class OpenAIEmbedder:
-    def __init__(self, model: str, connection: Connection, dimensions: int | None) -> None:
-        self.name = f"openai/{model}" if dimensions is None else f"openai/{model}@{dimensions}"
+    def __init__(self, model: str, connection: Connection, dimensions: int | None, *, provider: str = "openai") -> None:
+        self.name = f"{provider}/{model}" if dimensions is None else f"{provider}/{model}@{dimensions}"
         self.dimensions = dimensions or _DIMENSIONS.get(model, 0)
         """0 until the first vectors are here, for a model whose size is not known."""
         self._model = model
@@ -72,7 +72,7 @@ class OpenAIEmbedder:
             body["dimensions"] = self._wanted
         try:
             async with asyncio.timeout(self._connection.timeout):
-                said = await self._connection.ask(self.name, "embeddings", body, lambda body: body.read_all())
+                said = await self._connection.ask(self.name, "embeddings", body, _read_all)
             found = sorted(json.loads(said)["data"], key=lambda row: row["index"])
             rows = [[float(n) for n in row["embedding"]] for row in found]
         except TimeoutError:
@@ -89,3 +89,7 @@ class OpenAIEmbedder:
 
     async def close(self) -> None:
         await self._connection.close()
+
+
+async def _read_all(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])

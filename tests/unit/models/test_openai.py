@@ -19,7 +19,6 @@ from agentlab.core.errors import (
     Unreachable,
 )
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec, Usage
-from agentlab.models.keys import KeyRing
 from agentlab.models.openai import OpenAIModel, connect
 from agentlab.models.provider import wire_names
 from support.fake_openai import USAGE, serving, text
@@ -29,7 +28,7 @@ HELLO = Request(messages=(Message(role="user", text="Hello"),))
 
 
 def model(fake, **options) -> OpenAIModel:
-    return OpenAIModel("served", base_url=fake.base_url, keys=KeyRing(["sk-secret-key-1"]), **options)
+    return connect("served", base_url=fake.base_url, api_key="sk-secret-key-1", **options)
 
 
 async def ask(answer, request=HELLO):
@@ -140,11 +139,11 @@ async def test_errors_are_translated_and_never_show_the_key(answer, error):
 async def test_an_unreachable_server_and_one_that_never_answers():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        adapter = OpenAIModel("m", base_url=f"http://127.0.0.1:{port}", keys=KeyRing(["k"]), timeout=0.2)
+        adapter = connect("m", base_url=f"http://127.0.0.1:{port}", api_key="k", timeout=0.2)
         with pytest.raises(Unreachable, match="in time"):
             await adapter.complete(HELLO, lambda piece: None)
         await adapter.close()
-    closed = OpenAIModel("m", base_url=f"http://127.0.0.1:{port}", keys=KeyRing(["k"]))
+    closed = connect("m", base_url=f"http://127.0.0.1:{port}", api_key="k")
     with pytest.raises(Unreachable, match="cannot reach"):
         await closed.complete(HELLO, lambda piece: None)
     await closed.close()
@@ -161,7 +160,7 @@ def test_connect_needs_a_key_or_a_server(monkeypatch):
 
 
 async def test_openai_itself_is_asked_for_max_completion_tokens():
-    adapter = OpenAIModel("gpt", base_url=None, keys=KeyRing(["k"]))
+    adapter = connect("gpt", api_key="k")
     request = Request(messages=HELLO.messages, max_tokens=5)
     assert adapter.translate(request)["max_completion_tokens"] == 5
 

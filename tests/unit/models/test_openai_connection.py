@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from agentlab.core.errors import ModelError
 from agentlab.core.messages import Message, Request
-from agentlab.models.bounded_http import proxy_for
-from agentlab.models.keys import KeyRing
-from agentlab.models.openai import OpenAIModel
+from agentlab.models.openai import connect
 from agentlab.models.openai_connection import SseParser
 from support.fake_openai import serving, text
 
@@ -19,7 +17,7 @@ HELLO = Request(messages=(Message(role="user", text="Hello"),))
 
 
 async def ask(base_url: str, times: int = 1) -> list[str]:
-    model = OpenAIModel("m", base_url=base_url, keys=KeyRing(["key-of-a-test"]))
+    model = connect("m", base_url=base_url, api_key="key-of-a-test")
     try:
         return [(await model.complete(HELLO, lambda piece: None)).text for _ in range(times)]
     finally:
@@ -68,19 +66,6 @@ async def test_calls_go_through_the_proxy_that_the_environment_names_and_not_pas
             assert await ask(fake.base_url) == ["directly"]
     finally:
         await runner.cleanup()
-
-
-def test_a_proxy_is_looked_up_by_scheme_and_a_name_may_be_left_out(monkeypatch):
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    assert proxy_for("https://a.example/v1") is None
-    monkeypatch.setenv("ALL_PROXY", "http://all:1")
-    assert proxy_for("https://a.example/v1") == "http://all:1"
-    monkeypatch.setenv("HTTPS_PROXY", "http://secure:1")
-    monkeypatch.setenv("NO_PROXY", "a.example")
-    assert proxy_for("https://b.example/v1") == "http://secure:1"
-    assert proxy_for("https://a.example:8000/v1") is None
 
 
 async def test_a_connection_is_used_again():
