@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         with Display() as display:
             options: dict[str, Any] = {"on_event": display.print_event} if arguments.events else {}
             options |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
-            run = lab.run_sync(out=arguments.out, resume=arguments.resume, on_progress=display.update, **options)
+            options |= {"resume": arguments.resume, "keep_failures": arguments.keep_failures}
+            run = lab.run_sync(out=arguments.out, on_progress=display.update, **options)
         missed = _show_reuse(run)
         show_run(run, arguments.all)
     return 1 if missed or run.all_turns_failed else 0

@@ -67,6 +67,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--improves": {**REPEATED, "metavar": "M", "help": "claim to test: B is better in measure M"},
     "--json": {**SWITCH, "help": "print JSON instead of tables"},
     "--junit": {"metavar": "FILE", "help": "write JUnit XML to FILE"},
+    "--keep-failures": {**SWITCH, "help": "with --resume, do not ask again what failed at the provider"},
     "--known-answers": {"type": count, "default": 8, "metavar": "N", "help": "control replies to judge (default: 8)"},
     "--labels": {"metavar": "FILE", "help": "human labels (CSV)"},
     "--limit": {"type": int, "metavar": "N", "help": "conversations of each data set"},
@@ -110,7 +111,7 @@ _SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
 _LABELLING = "--known-answers --labels --suggest"
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} {_SHARDING} --all --events"),
+    "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} --keep-failures {_SHARDING} --all --events"),
     "chat": ("chat:chat", "flow --model --memory --documents --speaker --data --mcp --files --set"),
     "compare": ("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
     "gate": ("commands:gate", f"run {_GATING} {_PLAYING} --junit --summary"),

@@ -109,6 +109,8 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
     for each in result.quarantined or ():
         line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume runs it again"
         print_line(console, line, "red")
+    if again := run.header.get("asked_again"):
+        print_line(console, f"{again} turns were asked again after a failure of the provider")
     failed = sum(flow.errors for flow in result.flows.values())
     causes = Counter[str]()
     if failed and by_cause:

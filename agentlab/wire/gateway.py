@@ -148,7 +148,8 @@ class Gateway:
     def _identify(self, request: Request, place: CallSite) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
         if self.recorder.recordings is None:
-            return _RequestIdentity(in_flight_key(*who), "", {})
+            key = in_flight_key(*who)
+            return _RequestIdentity(key, key, {})
         recorded = normalise_request(*who)
         first_key = recorded.key(0)
         count = self.occurrences[place.path, first_key]

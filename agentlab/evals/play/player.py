@@ -57,6 +57,7 @@ class Player:
         share: Partition = WHOLE_RUN,
         fork: Fork | None = None,
         watch: RunObserver | None = None,
+        keep_failures: bool = False,
     ) -> None:
         """With `watch` the conversations are played in its order, until it says that the run may stop."""
         self._bench = bench
@@ -64,7 +65,7 @@ class Player:
         self._fork = fork
         self._on_event = on_event
         planned = assignments(bench, datasets, share, watch.order if watch else ())
-        self._account = RunState(bench, datasets, planned, folder, watch)
+        self._account = RunState(bench, datasets, planned, folder, watch, keep_failures=keep_failures)
         self._remaining = [*self._account.left.values()]
         self._memories = MemoryPool(bench, self._account, map(self._first, self._remaining))
         self._pace = ProgressTracker(turns_of(self._remaining), on_progress)
@@ -114,6 +115,8 @@ class Player:
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
+        earlier = self._account.earlier_answers(play, await self._bench.model(first.variant.model))
+        recorder = None if self._bench.spec.mode != "live" else earlier
         async with contextlib.AsyncExitStack() as opened:
             memory, folder = await opened.enter_async_context(self._memories.memory(first))
             seat = Seat(
@@ -123,7 +126,7 @@ class Player:
                 memory=memory,
                 folder=folder,
                 now=datetime.fromisoformat(today) if today else None,
-                recorder=None if self._fork is None else self._fork.recorder(self._bench),
+                recorder=recorder if self._fork is None else self._fork.recorder(self._bench),
             )
             session = await self._bench.session(first.variant, seat)
             if self._on_event is not None:

@@ -26,11 +26,13 @@ from agentlab.evals.grade.grader import Grader, checked_costs, ledger_error
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.observer import OrderedFeed, RunObserver
 from agentlab.evals.play.plan import Trial
+from agentlab.evals.play.provider_failures import EarlierAnswers, first_provider_failure
 from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import LineIndex
 from agentlab.evals.store.rows import RESTART_MARKER, UNKNOWN, Quarantined, TrialKey, TurnRow
 from agentlab.evals.store.summary import costs_of
+from agentlab.wire.queue import QueuedModel
 from agentlab.workbench.turn_driver import TurnResult
 from agentlab.workbench.workbench import Workbench
 
@@ -74,6 +76,10 @@ class Earlier:
             found[row.turn] = row
         return [row for number, row in sorted(found.items()) if number != RESTART_MARKER]
 
+    def first_failure(self, play: TrialKey) -> int | None:
+        """The first turn of its last take that failed because of the provider."""
+        return first_provider_failure(self.rows(play)) if play in self.takes else None
+
     def is_finished(self, assigned: Trial) -> bool:
         """Whether all its turns are there, and add up."""
         if assigned.key not in self.takes:
@@ -95,6 +101,8 @@ class RunState:
         planned: Sequence[Trial],
         folder: RunFolder,
         watch: RunObserver | None = None,
+        *,
+        keep_failures: bool = False,
     ) -> None:
         self._folder = folder
         self._earlier = Earlier(folder)
@@ -102,6 +110,10 @@ class RunState:
         self._quarantined: dict[TrialKey, str] = {}
         """Conversations that do not add up, and why; they are played again when the run is continued."""
         self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
+        failed = {} if keep_failures else {key: self._earlier.first_failure(key) for key in self._finished}
+        self._failed_at = {key: turn for key, turn in failed.items() if turn is not None}
+        """The turn from which on a finished conversation is played again."""
+        self._finished = {key: each for key, each in self._finished.items() if key not in self._failed_at}
         self.left = {each.key: each for each in planned if each.key not in self._finished}
         """What is still to be played to its end."""
         self.fold = Fold(
@@ -134,6 +146,14 @@ class RunState:
         if header["graders"] != graders:
             # Only now: until then a run that is killed here is graded anew once more.
             self._folder.write_json("run.json", {**header, "graders": graders})
+
+    def earlier_answers(self, play: Trial, model: QueuedModel) -> EarlierAnswers | None:
+        """The answers to the turns before the one that failed; None of a conversation that is not played again."""
+        until = self._failed_at.get(play.key)
+        if until is None:
+            return None
+        self.fold.flows[play.key[0]].counts["asked_again"] += sum(t >= until for t in play.conversation.scored_turns)
+        return EarlierAnswers(self._earlier.trace(play.key).events, until, model, play.epoch)
 
     def start_trial(self, play: TrialKey) -> Trace:
         """The trace of a conversation that is begun, perhaps anew."""

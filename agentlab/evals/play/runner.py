@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -45,6 +46,7 @@ async def run(
     scheduler: str | None = None,
     watch: RunObserver | None = None,
     fork: Fork | None = None,
+    keep_failures: bool = False,
 ) -> StoredRun:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
@@ -53,7 +55,8 @@ async def run(
     reach.
 
     With `watch` conversations are played in its order, until it says that the run may stop; with `fork`
-    their first turns are those of another run.
+    their first turns are those of another run. With `resume`, conversations in which the provider failed are played
+    again from that turn on, unless `keep_failures`.
 
     Raises ConfigError where flows, data and budget do not fit together, before anything is written.
     """
@@ -88,9 +91,13 @@ async def run(
             folder = open_folder(bench, datasets, path, resume, **special)
             log_to(folder.path)
             if opened is None:
-                played = await Player(bench, datasets, folder, on_progress, on_event, fork=fork, watch=watch).play()
+                options: dict[str, Any] = {"fork": fork, "watch": watch, "keep_failures": keep_failures}
+                played = await Player(bench, datasets, folder, on_progress, on_event, **options).play()
             else:
-                played = await play_in_shards(bench, datasets, folder, opened, on_progress)
+                played = await play_in_shards(bench, datasets, folder, opened, on_progress, keep_failures)
+            if again := sum(flow.counts["asked_again"] for flow in played.flows.values()):
+                again += folder.header.get("asked_again", 0)
+                folder.write_json("run.json", {**folder.header, "asked_again": again})
             found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
             found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)

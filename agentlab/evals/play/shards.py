@@ -53,6 +53,7 @@ class ShardTask:
     run: str
     """The folder of the whole run."""
     share: Partition
+    keep_failures: bool
 
     @property
     def folder(self) -> Path:
@@ -87,7 +88,9 @@ async def _play(bench: Workbench, shard: ShardTask) -> Played:
         datasets = bench.datasets()
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
-        playing = asyncio.create_task(Player(bench, datasets, folder, report, share=shard.share).play())
+        playing = asyncio.create_task(
+            Player(bench, datasets, folder, report, share=shard.share, keep_failures=shard.keep_failures).play()
+        )
         while not playing.done():
             if stop.exists():
                 playing.cancel()
@@ -104,12 +107,13 @@ async def play_in_shards(
     folder: RunFolder,
     opened: Opener,
     on_progress: Callable[[RunProgress], None],
+    keep_failures: bool,
 ) -> Played:
     """Play all shards of a run; what they came to.
 
     Raises RunError for what ended a shard, and where workers die again and again; `--resume` goes on.
     """
-    driver = _Driver(bench, datasets, folder, on_progress)
+    driver = _Driver(bench, datasets, folder, on_progress, keep_failures)
     await driver.prepare()
     folder.unseal()
     try:
@@ -138,6 +142,7 @@ class _Driver:
         datasets: tuple[Dataset, ...],
         folder: RunFolder,
         on_progress: Callable[[RunProgress], None],
+        keep_failures: bool,
     ) -> None:
         self._bench, self._datasets = bench, datasets
         parts: int = folder.header["shards"]
@@ -150,7 +155,13 @@ class _Driver:
         }
         spec, run = bench.spec.model_copy(update=given), str(folder.path.resolve())
         self._shards = [
-            ShardTask(spec=spec, objects=bench.objects, run=run, share=Partition(number, parts))
+            ShardTask(
+                spec=spec,
+                objects=bench.objects,
+                run=run,
+                share=Partition(number, parts),
+                keep_failures=keep_failures,
+            )
             for number in range(parts)
         ]
         self.stop = folder.path / "shards" / "stop"

@@ -41,7 +41,8 @@ class FlowFold:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """Turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `unknown_latencies`.
+        """Turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `unknown_latencies`,
+        `asked_again` after a failure of the provider.
         Calls: `reused`, `new`, `untimed`. Scores: `ungraded`."""
         self.totals: list[Totals] = []
         self.billed: list[Totals] = []
