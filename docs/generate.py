@@ -6,9 +6,12 @@ of `DRAWINGS`.
 
 from __future__ import annotations
 
+import ast
 import html
 import inspect
+import itertools
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,23 @@ OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:agentlab|datasets|results)/[^
 """A link to a file of the repository that is no page of the site."""
 WORKER = "https://unpkg.com/iframe-worker/shim"
 MARKS = {"*": "as often as needed", "?": "not in every turn", "~": "after the reply"}
+CHAPTERS = {
+    "Run flows": ("Lab", "Chat", "load_spec", "Scripted"),
+    "Read, grade and continue a run": (
+        *("open_run", "Run", "score", "judge", "fork", "import_predictions", "reproduce"),
+    ),
+    "Compare and gate": (
+        *("compare", "Comparison", "evaluate_claims", "ClaimResult", "write_baseline", "gate", "GateVerdict"),
+    ),
+    "Other prices and speeds": ("Repricing", "CacheRules", "load_prices"),
+    "Data sets": (
+        *("load_dataset", "Dataset", "add_conversation", "Conversation", "Turn", "load_documents", "Document", "lint"),
+    ),
+    "Write a flow": ("Session", "UserTurn", "Reply", "Message", "Passage", "Fact", "cite", "Citation"),
+    "Write a tool or a model": ("tool", "Tool", "ToolSpec", "ToolCall", "Request", "Completion", "Usage"),
+    "Errors": ("AgentlabError", "ConfigError", "DatasetError", "ModelError", "RunError", "ToolError"),
+}
+"""Public names by chapter of the Python page."""
 DRAWINGS = {
     "run": (
         ("data set", "conversations, documents, expectations"),
@@ -126,7 +146,7 @@ def table(properties: dict[str, Any]) -> list[str]:
 
 def cell(text: object) -> str:
     """Return text for a table cell, without line breaks and tags."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+    return escape(" ".join(str(text).split()).replace("|", "\\|"))
 
 
 def cli_page() -> str:
@@ -174,25 +194,60 @@ def measures_page() -> str:
     ]
     for name in plugins.names("evals.scorers"):
         text = str(plugins.resolve("evals.scorers", name).__doc__).strip()
-        lines += [f"## {name}", "", text.replace("<", "&lt;"), ""]
+        lines += [f"## {name}", "", escape(text), ""]
     return "\n".join(lines)
 
 
 def python_page() -> str:
-    """List every public name of the package with its signature, its docstring, its methods and its source."""
+    """List every public name of the package by chapter: signature, docstring, fields, properties, methods and source."""
     lines = [
         "# Python",
         "",
-        "`import agentlab as al` gives these names. `from agentlab import notebook` has the widgets.",
+        "`import agentlab as al` gives these names. `from agentlab import notebook` has the widgets: see",
+        "[How do I work in a notebook?](../howto/notebook.md)",
         "",
     ]
-    for name in sorted(set(agentlab.__all__) - {"__version__"}, key=str.lower):
-        value = getattr(agentlab, name)
-        lines += [f"## al.{name}", "", *described(value, f"al.{name}")]
-        for method, function in inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []:
-            if not method.startswith("_") and function.__module__.startswith("agentlab."):
-                lines += [f"**{method}**", "", *described(function, f".{method}")]
+    for title, names in CHAPTERS.items():
+        lines += [f"## {title}", "", "| name | what it is |", "| --- | --- |"]
+        lines += [
+            f"| [`al.{name}`](#al{name.lower()}) | {cell(first_line(getattr(agentlab, name)))} |" for name in names
+        ]
+        lines += [""]
+        for name in names:
+            lines += public_name(getattr(agentlab, name), name)
     return "\n".join(lines)
+
+
+def public_name(value: Any, name: str) -> list[str]:
+    """Return the section of one public name as Markdown."""
+    file = Path(inspect.getsourcefile(inspect.unwrap(value)) or "").relative_to(HERE.parent)
+    lines = [f"### al.{name}", "", *described(value, f"al.{name}"), f"Source: `{file}`", ""]
+    if not inspect.isclass(value) or issubclass(value, Exception):
+        return lines
+    rows = [f"| `{field}` | {cell(text)} |" for field, text in attributes(value).items()]
+    lines += ["| attribute | meaning |", "| --- | --- |", *rows, ""] if rows else []
+    for method, function in inspect.getmembers(value, inspect.isfunction):
+        if not method.startswith("_") and function.__doc__ and function.__module__.startswith("agentlab."):
+            lines += described(function, f"{name.lower()}.{method}")
+    return lines
+
+
+def attributes(value: type) -> dict[str, str]:
+    """Return the fields and properties of a class that have a docstring, those of its bases included."""
+    found: dict[str, str] = {}
+    for kind in reversed([each for each in value.__mro__ if each.__module__.startswith("agentlab.")]):
+        body = ast.parse(inspect.getsource(kind)).body[0].body
+        for field, text in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[field.target.id] = text.value.value
+        for name, part in vars(kind).items():
+            if isinstance(part, (property, cached_property)) and part.__doc__:
+                found[name] = inspect.cleandoc(part.__doc__)
+    return {name: text for name, text in found.items() if not name.startswith("_")}
+
+
+def first_line(value: Any) -> str:
+    return (inspect.getdoc(value) or "").split("\n\n")[0]
 
 
 class Plain(str):
@@ -204,28 +259,33 @@ class Plain(str):
         return str(self)
 
 
+def signature(value: Any) -> str:
+    """Return the parameters and the result of a class or function, without `self`; long ones a line each."""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return "(message)"
+    whole = inspect.signature(value)
+    listed: list[str] = []
+    for one in whole.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not any(text.startswith("*") for text in listed):
+            listed.append("*")
+        plain = one.replace(annotation=Plain(one.annotation)) if isinstance(one.annotation, str) else one
+        listed.append(re.sub(" = <[^A-Z].*>$", " = ...", str(plain)))
+    listed = [re.sub(r"(\w+\.)+(?=[A-Z])", "", text) for text in listed if text != "self"]
+    returned = whole.return_annotation
+    arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
+    line = f"({', '.join(listed)}){arrow}"
+    return line if len(line) < 100 else "(\n" + "".join(f"    {text},\n" for text in listed) + f"){arrow}"
+
+
 def described(value: Any, name: str) -> list[str]:
-    """Return the signature, the docstring and the file of a class or function as Markdown."""
-    signature = "(message)"
-    if not (inspect.isclass(value) and issubclass(value, Exception)):
-        whole = inspect.signature(value)
-        parameters = [
-            one.replace(
-                annotation=Plain(one.annotation),
-                default=Plain("...") if inspect.isfunction(one.default) else one.default,
-            )
-            if isinstance(one.annotation, str)
-            else one
-            for one in whole.parameters.values()
-        ]
-        returned = (
-            Plain(whole.return_annotation) if isinstance(whole.return_annotation, str) else inspect.Signature.empty
-        )
-        plain = str(whole.replace(parameters=parameters, return_annotation=returned))
-        signature = re.sub(r"(\w+\.)+(?=[A-Z])", "", plain)
-    own = inspect.cleandoc(vars(value).get("__doc__") or "") if inspect.isclass(value) else inspect.getdoc(value) or ""
-    file = Path(inspect.getsourcefile(inspect.unwrap(value)) or "").relative_to(HERE.parent)
-    return ["```python", f"{name}{signature}", "```", "", own.replace("<", "&lt;"), "", f"Source: `{file}`", ""]
+    """Return the signature and the docstring of a class or function as Markdown."""
+    mark = "await " if inspect.iscoroutinefunction(value) else ""
+    return ["```python", f"{mark}{name}{signature(value)}", "```", "", escape(inspect.getdoc(value) or ""), ""]
+
+
+def escape(text: str) -> str:
+    """Escape `<`, but not in code, where Markdown does it."""
+    return re.sub("(`[^`]*`)|<", lambda match: match[1] or "&lt;", text)
 
 
 def on_config(config: Any) -> Any:
