@@ -3,7 +3,7 @@
     {"id": "laws-001", "turns": [{"user": "How long is half-time?", "reference_answers": ["At most 15 minutes."],
      "relevant_doc_ids": ["law-07-duration"]}], "source": "...", "licence": "..."}
 
-An unknown key, a wrong type or a broken line is a DatasetError that names file, line and key.
+An unknown key, a wrong type or a broken line raises a DatasetError with file, line and key.
 """
 
 from __future__ import annotations
@@ -51,35 +51,61 @@ class ToolDefinition(StrictModel):
 
 
 class Turn(StrictModel):
+    """One turn of a scripted conversation: the user's message and the expectations that grade the reply.
+
+    An expectation of None is unknown, so its graders skip the turn.
+    """
+
     user: str
+    """Message of the user, the only required key."""
     reference_answers: list[str] = Field(default_factory=list)
+    """Correct answers; a reply is compared with the nearest one."""
     relevant_doc_ids: list[str] | None = None
+    """Documents that hold the answer; [] if none does."""
     unanswerable: bool = False
+    """True if the flow should decline."""
     scored: bool = True
+    """False for a turn that is only history."""
     needs_document_lookup: bool | None = None
+    """True if the flow should search the documents."""
     expected_calls: list[ExpectedCall] | None = None
+    """Tool calls that the flow should make."""
     call_order: str = "any"
+    """`any`, or `sequence` if the order of the calls counts."""
     no_call: bool = False
+    """True if the flow should call no tool."""
     tool_results: list[ToolResult] = Field(default_factory=list)
+    """Results of the tools that the conversation supplies."""
     speaker: Speaker | None = None
+    """Person who writes the message, in a conversation of several people."""
     session: str | None = None
+    """Name of the session; a new one starts with an empty history."""
     expected_memory: list[ExpectedMemory] | None = None
+    """Facts that the flow should store; [] if none."""
     metadata: dict[str, Any] = Field(default_factory=dict)
+    """Free keys; `now` sets the clock of the turn, `category`, `language` and `tags` form slices."""
 
 
 INGEST_PREFIX = "ingest:"
-"""How the names of conversations begin in which a flow fills its memory; no other may."""
+"""Prefix of the names of conversations in which a flow fills its memory."""
 
 
 class Conversation(StrictModel):
+    """One row of `conversations.jsonl`: turns under a unique id, with their source and licence.
+
+    Raises DatasetError, when a file is read, for duplicate tools and for a `today` or `now` that is no date.
+    """
+
     id: str = Field(min_length=1)
     turns: list[Turn] = Field(min_length=1)
     source: str = ""
     licence: str = ""
     tools: list[ToolDefinition] = Field(default_factory=list)
+    """Tools that the conversation supplies; `tool_results` of its turns are their results."""
     memory: str | None = None
-    """A folder beside the file: what the flow has in memory when the conversation begins."""
+    """Folder beside the file with the initial memory."""
     metadata: dict[str, Any] = Field(default_factory=dict)
+    """Free keys; `today` sets the clock of the conversation."""
 
     @model_validator(mode="after")
     def _distinct_tools_and_a_date(self) -> Conversation:

@@ -27,17 +27,20 @@ from agentlab.data.memory_sets import MEMORY_SET, MemorySession, read_memory_set
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A loaded data set. `digest` is a SHA-256 over the conversations in use, the corpus and what was told before."""
+    """A loaded data set: conversations and documents; `digest` is the SHA-256 of its content.
+
+    The content is the conversations in use, the documents, and the memory before the first turn.
+    """
 
     name: str
     conversations: tuple[Conversation, ...]
     documents: tuple[Document, ...] = ()
     memory_sessions: Mapping[str, Sequence[MemorySession]] = field(default_factory=dict)
-    """Of a memory set: the sessions that go into memory, in order of their dates, by conversation."""
+    """Sessions that a memory set stores in memory, by conversation, in order of their dates."""
     initial_memories: Mapping[str, Path] = field(default_factory=dict)
-    """The folder of what is in memory when a conversation begins, by its id; most begin with an empty one."""
+    """Folders of the initial memory, by conversation id; other conversations start with an empty memory."""
     locations: Mapping[str, str] = field(default_factory=dict)
-    """File and line of each conversation, as `conversations.jsonl:3`; {} where it was not read from a file."""
+    """File and line of each conversation, as `conversations.jsonl:3`; {} if it was not read from a file."""
 
     @cached_property
     def digest(self) -> str:
@@ -56,11 +59,11 @@ class Dataset:
 
     @property
     def turns(self) -> int:
-        """How many turns are scored."""
+        """Number of scored turns."""
         return sum(len(conversation.scored_turns) for conversation in self.conversations)
 
     def subset(self, limit: int | None, seed: int | None = None) -> Dataset:
-        """The first `limit` conversations, or with `seed` a stratified sample of them in their own order."""
+        """Return the first `limit` conversations, or with `seed` a stratified sample of them, as a data set."""
         if limit is None:
             return self
         drawn = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
@@ -74,12 +77,12 @@ class Dataset:
 
 
 def conversation_name(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
-    """What a conversation is called in the run of `datasets`; two sets may use one id."""
+    """Return the name of a conversation in a run of `datasets`: two sets may use the same id."""
     return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
 
 
 def _stratified(conversations: Sequence[Conversation], limit: int, seed: int) -> Sequence[Conversation]:
-    """Draw from each stratum in proportion (largest remainder); a stratum is what a conversation's turns ask for."""
+    """Draw from each stratum in proportion (largest remainder); strata are kinds of expectations."""
     strata: dict[str, list[Conversation]] = defaultdict(list)
     for conversation in conversations:
         strata[_stratum(conversation)].append(conversation)
@@ -105,13 +108,16 @@ def _stratum(conversation: Conversation) -> str:
 
 
 def file_stamps(path: str | Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of each file of a data set folder: while they are the same, what was loaded still holds."""
+    """Return name, size and time of each file of a data set folder; if they are equal, the loaded set is current."""
     files = sorted(file for file in Path(path).glob("*.jsonl"))
     return tuple((str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files)
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Read a data set folder; raises DatasetError naming file, line and key."""
+    """Read a data set folder: `conversations.jsonl` and `corpus.jsonl`, or a memory set.
+
+    Raises DatasetError with file, line and key for an invalid row, an unknown key or an unknown document.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise DatasetError("there is no such data set folder; a data set is a folder with conversations.jsonl", folder)
@@ -173,7 +179,7 @@ def add_conversation(
 
 
 def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
-    """The folder that a conversation names; raises DatasetError for one that leads out of the data set."""
+    """Return the memory folder of a conversation; raises DatasetError for one outside the data set."""
     found = folder / name
     inside = found.is_dir() and folder.resolve() in found.resolve().parents
     parts = (found, *found.rglob("*")) if inside else ()
@@ -185,7 +191,7 @@ def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
 
 
 def check_documents(conversation: Conversation, known: Collection[str], file: Path, line: int | None = None) -> None:
-    """Raise DatasetError where a turn names a document that is not there."""
+    """Raise DatasetError if a turn names an unknown document."""
     for number, turn in enumerate(conversation.turns):
         missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
         if missing:

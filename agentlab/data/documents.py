@@ -1,9 +1,9 @@
-"""Documents: from a `corpus.jsonl` of a data set, or from a folder of a user's own .md, .txt and .html files.
+"""Documents, from the `corpus.jsonl` of a data set or from a folder of .md, .txt and .html files.
 
     {"doc_id": "law-11", "title": "Law 11: Offside", "text": "A player is offside if ...", "metadata": {}}
 
-`metadata` is optional and free. Everything else is strict: what cannot be read is a DatasetError that names the file,
-the line and the key. Nothing is split, cleaned or indexed here (HTML apart, which becomes text).
+`metadata` is optional and free. All other keys are strict: an invalid row raises a DatasetError with file, line and
+key. Only HTML is converted to text; nothing is split, cleaned or indexed here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_FILE_BYTES = 20_000_000
 
 
 class Document(BaseModel):
-    """One document of a corpus; `doc_id` is unique in it, `title` may be shared or empty."""
+    """One document of a corpus: `doc_id` (unique), `title` (may be empty), `text` and free `metadata`."""
 
     model_config = STRICT
 
@@ -34,13 +34,15 @@ class Document(BaseModel):
     metadata: dict[str, Any] = {}
 
 
-def load_documents(path: Path) -> tuple[Document, ...]:
-    """Read a corpus: a .jsonl file, or a folder that is searched for .md, .txt and .html files, in order of path.
+def load_documents(path: str | Path) -> tuple[Document, ...]:
+    """Read documents from a .jsonl file, or from all .md, .txt and .html files of a folder, in order of path.
 
-    In a folder the id of a document is its path from there (`rules/offside.md`) and its title the first heading, the
-    HTML `<title>`, or the file's name. Names that start with a dot are passed over; a link that leads out of the
-    folder, a file over 20 MB or one that is not UTF-8 is a DatasetError, and so is a corpus without documents.
+    In a folder the id of a document is its relative path (`rules/offside.md`). Its title is the first heading, the
+    HTML `<title>` or the file name. Names that start with a dot are skipped.
+
+    Raises DatasetError for a link out of the folder, a file over 20 MB or not in UTF-8, and if there is no document.
     """
+    path = Path(path)
     documents = tuple(_read_folder(path) if path.is_dir() else _read_lines(path))
     if not documents:
         what = "no .md, .txt or .html file in this folder" if path.is_dir() else "no documents in this file"

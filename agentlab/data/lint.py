@@ -39,7 +39,11 @@ _WORD = re.compile(r"\w+")
 
 @functools.lru_cache(maxsize=8)  # a run asks twice
 def lint(dataset: Dataset) -> tuple[str, ...]:
-    """One line for each, with file and row, conversation, turn and key."""
+    """Return findings: entries of a data set that are valid but probably not intended, one line each.
+
+    `conversations.jsonl:3: turn 0 of a: ...` names file and line, turn, conversation and problem. Findings are
+    duplicates, leaked or contradictory answers, turns that no reply can meet, and turns without an expectation.
+    """
     return tuple(_findings(dataset))
 
 
