@@ -109,8 +109,8 @@ def _stratum(conversation: Conversation) -> str:
 
 def file_stamps(path: str | Path) -> tuple[tuple[str, int, int], ...]:
     """Return name, size and time of each file of a data set folder; if they are equal, the loaded set is current."""
-    files = sorted(file for file in Path(path).glob("*.jsonl"))
-    return tuple((str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files)
+    stats = ((str(file), file.stat()) for file in sorted(Path(path).glob("*.jsonl")))
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def load_dataset(path: str | Path) -> Dataset:
@@ -168,9 +168,8 @@ def add_conversation(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if known and not corpus.exists():
-            write_atomically(
-                corpus, "".join(f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known)
-            )
+            lines = [f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known]
+            write_atomically(corpus, "".join(lines))
         end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
         append_atomically(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
     except OSError as problem:

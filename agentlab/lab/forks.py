@@ -1,8 +1,8 @@
-"""A recorded run continued from a turn on under another flow, prompt, model or memory.
+"""Continues a recorded run from a turn with another flow, prompt, model or memory.
 
-forked = fork("results/a", 2, model="openai/my-model")          # turns 1 and 2 as they were, the rest anew
-forked = fork("results/a", 2, flow="tools", of="rag_only")
-compare(open_run("results/a"), forked)                          # the new turns beside the old ones
+forked = al.fork("results/a", 2, model="openai/my-model")       # keeps turns 0 and 1, plays the rest
+forked = al.fork("results/a", 2, flow="tools", replace_flow="rag_only")
+al.compare(al.open_run("results/a"), forked)                    # compares the new turns
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentlab.workbench.spec import FlowSpec, make_spec
 from agentlab.workbench.variants import make_variant
 
 _FIXED = ("datasets", "limit", "sample", "epochs", "ingest")
-"""What decides which turns there are, and what was told before them."""
+"""Keys of a spec that decide the turns of a run; a fork keeps them."""
 
 
 def fork(
@@ -34,14 +34,13 @@ def fork(
     out: str | Path | None = None,
     **overrides: Any,
 ) -> Run:
-    """Keep the first `turn` turns of every conversation of `run`, play the others anew, and return the new run.
+    """Keep the first `turn` turns of every conversation of a run, play the others, and return the new run.
 
-    `flow`, a name or an entry as a spec has it, answers them in place of the flow `replace_flow` (needed where the
-    run has
-    several); without it each flow goes on itself. `overrides` are keys of the spec (`retrieval__top_k=8`).
-    The first turns come from the run's recordings and ask nobody.
+    `flow`, a name or an entry of a spec, replaces the flow `replace_flow` (needed if the run has several). Without
+    `flow`, each flow continues itself. `overrides` are keys of the spec, such as `model` or `retrieval__top_k`.
+    `mode` is `auto` or `replay`, `out` the folder of the new run. Kept turns come from recordings, without model calls.
 
-    Raises RunError for a run that was not recorded or has no such turn, ConfigError for what cannot be changed.
+    Raises RunError for a run without recordings or without such a turn, ConfigError for a key that a fork keeps.
     """
     run = run if isinstance(run, Run) else open_run(run)
     header = run.header
@@ -80,7 +79,7 @@ def fork(
 
 
 def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """A flow's entry without what is changed for all: its own word would win."""
+    """Return a flow's entry without the changed keys, which it would override."""
     for key in changed:
         outer, _, inner = key.partition(".")
         if not inner:

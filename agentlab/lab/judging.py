@@ -1,9 +1,9 @@
-"""A judge for a finished run, from a script or a notebook.
+"""Lets a judge model grade a finished run.
 
-standing = al.judge(run, "correct", labels="labels.csv")
-print(standing)                       # what it says of each flow, corrected by what people say
-standing.difference("tools", "rag_only").interval
-standing.next_to_label(20)
+report = al.judge(run, "correct", labels="labels.csv")
+print(report)                         # estimates for each flow, corrected by human labels
+report.difference("tools", "rag_only").interval
+report.next_to_label(20)
 """
 
 from __future__ import annotations
@@ -36,10 +36,15 @@ def judge(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     **spec: Any,
 ) -> JudgeReport:
-    """Grade a run's replies and add the scores to it, as `agentlab judge` does; `spec` are keys such as `mode`.
+    """Grade the replies of a run with a judge model, add the scores to the run, and return a report.
 
-    `model` is a name or an object. `labels` is a CSV file, which need not be there yet. Raises RunError where the
-    run is not complete or has nothing that the rubric is about, ConfigError and DatasetError for rubric and labels.
+    `rubric` is a shipped one (`correct`, `grounded`, ...) or a file. `model` is a name or an object. `labels` is a CSV
+    file of human labels, which may not exist yet. `known_answers` turns are also judged with right and wrong answers.
+    `spec` are keys of a spec, such as `mode`.
+
+    With labels the report gives estimates corrected for the judge's errors (prediction-powered inference, Angelopoulos
+    et al. 2023). Raises RunError for an incomplete run or one without replies to judge, ConfigError for the rubric,
+    DatasetError for the labels.
     """
     run.check_complete()
     asked = load_rubric(rubric)

@@ -1,8 +1,8 @@
-"""The front door: a Lab reads a spec, runs it and talks to its flows, on an event loop of its own.
+"""Lab, the entry point in Python: it reads a spec, runs it and opens chats, on an event loop of its own.
 
 lab = Lab("evals/flows.yaml", limit=2)
 run = lab.run_sync()          # in a script
-run = await lab.run()         # in a notebook cell, while the kernel's own loop runs
+run = await lab.run()         # in a notebook, where the kernel runs a loop of its own
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from agentlab.lab.chat import Chat
 
 OF_THE_GATE = ("margins", "alpha", "looks")
-"""Options of `gate` that are none of a run."""
+"""Options of `gate` that `run` does not have."""
 
 
 class Lab:
-    """Everything a run or a chat needs, opened when first used and closed by `close` or a `with` block.
+    """Data sets, models and flows of a spec, for runs and chats.
 
-    `spec` is a file, a Spec or None; keywords are keys of the spec and win over it (`retrieval__top_k=8` is
-    `retrieval: {top_k: 8}`). `model`, `embedder` and entries of `flows` may also be objects.
+    `spec` is a file, a Spec or None (the defaults). Keywords are keys of the spec and override it:
+    `retrieval__top_k=8` sets `retrieval: {top_k: 8}`. `model` and `embedder` may be objects, entries of `flows`
+    functions. Parts are opened on first use; `close` or a `with` block closes them.
+
+    Raises ConfigError for a spec or a keyword that is invalid, with file and key.
     """
 
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
@@ -54,31 +57,39 @@ class Lab:
         self._chats: set[Chat] = set()
 
     def datasets(self) -> tuple[Dataset, ...]:
-        """Those of the spec, cut to its limit; raises DatasetError."""
+        """Return the data sets of the spec, cut to its `limit`; raises DatasetError with file and line."""
         return self.bench.datasets()
 
     async def run(self, **options: Any) -> Run:
-        """Replay the data sets through the flows; options are those of `agentlab.evals.play.runner.run`."""
+        """Play the data sets through the flows and return the finished run.
+
+        Options: `out` is the run folder (default: a new one in `results/`); `resume=True` continues the run in `out`;
+        `on_progress` is called with a RunProgress after each conversation; `executor="processes"` with `workers=4`
+        uses several processes.
+
+        Raises ConfigError before the start if flows, data and budget do not fit together.
+        """
         return await asyncio.wrap_future(self.loop.submit(self._run(options)))
 
     def run_sync(self, **options: Any) -> Run:
-        """`run` for scripts, and for cells that do not want to await."""
+        """Run as `run` does and wait for the end: for scripts."""
         return self.loop.run_coroutine(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> Run:
         return Run.of(await run(self.bench, **options))
 
     async def gate(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
-        """Run the flows until it is known whether they are worse than the baseline, or not.
+        """Run the flows until the verdict against a baseline is known; return the run and the verdict.
 
-        Options are those of `run` and of `agentlab.evals.compare.sequential_gate.Stopping`. Raises RunError where the
-        baseline
-        is of other data, graders, flows, epochs or another family, before anything runs.
+        Options: those of `run`; `margins` and `alpha` as in `al.gate`; `looks`, how often the test may stop the run.
+        The rate of false alarms stays `alpha` for any number of looks.
+
+        Raises RunError before the start if the baseline has other data, graders, flows, epochs or primary measures.
         """
         return await asyncio.wrap_future(self.loop.submit(self._gate(baseline, options)))
 
     def gate_sync(self, baseline: str | Path, **options: Any) -> tuple[Run, GateVerdict]:
-        """`gate` for scripts."""
+        """Gate as `gate` does and wait for the verdict: for scripts."""
         return self.loop.run_coroutine(self._gate(baseline, options))
 
     async def _gate(self, baseline: str | Path, options: dict[str, Any]) -> tuple[Run, GateVerdict]:
@@ -99,7 +110,7 @@ class Lab:
         return Run.of(done), stopping.verdict(done)
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
-        """A conversation with one of the lab's flows, on `model` if it is given; other options are those of Chat."""
+        """Open a chat with a flow of the lab (default: its first), on `model` if given; options are those of Chat."""
         from agentlab.lab.chat import Chat
 
         variant = self.bench.variant(flow or self.bench.variants[0].label)
@@ -109,7 +120,7 @@ class Lab:
         return chat
 
     def close(self) -> None:
-        """End its chats, the models it started and its loop. A lab can be closed twice, not used again."""
+        """Close chats, models and the event loop. A second call does nothing; a closed lab cannot be used again."""
         if self.loop.is_running:
             self.loop.run_coroutine(close_each(list(self._chats)))
             self.loop.run_coroutine(self.bench.close_all())
@@ -127,7 +138,7 @@ class Lab:
 
 
 def _named(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """The object given under `key`, by its name, which takes its place in `overrides`; {} where a name is given."""
+    """Replace an object in `overrides` by its name and return {(room, name): object}; {} if it is a name already."""
     given = overrides.get(key, "")
     if isinstance(given, str):
         return {}
@@ -138,7 +149,7 @@ def _named(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, st
 
 
 def _flow_entry(entry: Any, objects: dict[tuple[str, str], Any]) -> Any:
-    """An entry of `flows` as a spec has it; what is no entry yet becomes one of `objects`, by its name."""
+    """Return an entry of `flows` for the spec; a function is added to `objects` and named."""
     if isinstance(entry, (str, Mapping, FlowSpec)):
         return entry
     name = getattr(entry, "name", None) or getattr(entry, "__name__", None) or type(entry).__name__

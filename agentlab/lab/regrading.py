@@ -1,4 +1,4 @@
-"""Grades a finished run anew, without asking a flow: `agentlab score RUN`, or al.score("results/first")."""
+"""Grades a finished run again, without running a flow: `agentlab score RUN`, or al.score("results/first")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
 
 GRADING_KEYS = ("name", "datasets", "limit", "sample", "embedder", "scorers", "recordings", "also_recorded")
-"""Of a spec: all that grading asks for."""
+"""Keys of a spec that grading uses."""
 
 
 def score(
@@ -31,14 +31,13 @@ def score(
     primary: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Run:
-    """Write scores and summary of a run anew, by `scorers` or those of its spec, with the code that is here now.
+    """Grade a run again with today's graders, replace its scores and summary, and return it.
 
-    `primary` decides comparisons and the gate from now on, by default what the run's spec says. `on_progress` is told
-    how many turns are graded, and of how many.
+    `scorers` and `primary` name graders and primary measures (default: those of the run's spec). `on_progress` is
+    called with the number of graded turns and of all turns.
 
-    A data set may have changed as long as it asks the same: what it expects now counts. Texts that need an embedding
-    are looked up in the recordings the run used, or embedded now if it was live. Raises RunError where its data set
-    is not here or asks something else.
+    The data set may expect other answers than before, but must ask the same questions. Embeddings come from the
+    recordings of the run; a live run embeds again. Raises RunError if the data set is missing or asks other questions.
     """
     run = open_run(path, regrade=True)
     header = dict(run.header)

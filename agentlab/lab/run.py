@@ -1,11 +1,11 @@
-"""A run as people look at it: data frames, conversations side by side, why turns went wrong, pictures and the page.
+"""Views of a run: data frames, conversations side by side, causes of poor turns, pictures and the report page.
 
 run = open_run("results/first")
 run.turns, run.calls, run.scores        # pandas data frames
 run.trace("tools", "laws-001")          # one conversation, event by event
-run.show("laws-001")                    # the same conversation as every flow answered it
-run.causes()                            # why turns went wrong, by stated rules
-run.report().save("run.html")           # all of it as a page for the browser
+run.show("laws-001")                    # the replies of every flow in one conversation
+run.causes()                            # causes of poor turns, found by rules
+run.report().save("run.html")           # the report page
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ CAUSE_COLUMNS = ("flow", "conversation", "turn", "epoch", "cause", "event", "why
 
 
 class Run(StoredRun):
-    """What is in a run folder, and how it looks."""
+    """A run folder: its data frames, comparisons, pictures and traces; `al.open_run` opens one.
+
+    As the last line of a notebook cell it shows the recommendation, the table and two pictures.
+    """
 
     @classmethod
     def of(cls, run: StoredRun) -> Run:
@@ -53,7 +56,7 @@ class Run(StoredRun):
 
     @cached_property
     def turns(self) -> Frame:
-        """One row a turn: what was said, what it cost, latency in seconds."""
+        """Data frame with a row for each turn: user text, reply, calls, tokens, dollars (`cost_usd`), `latency_s`."""
         from agentlab.evals.store.frames import frame_of
 
         rows = []
@@ -65,7 +68,7 @@ class Run(StoredRun):
 
     @cached_property
     def calls(self) -> Frame:
-        """One row an event of the ledger."""
+        """Data frame with a row for each event: phase, seconds, tokens, and dollars of model calls."""
         from agentlab.evals.store.frames import frame_of
 
         rows = []
@@ -81,7 +84,7 @@ class Run(StoredRun):
 
     @cached_property
     def scores(self) -> Frame:
-        """One row a turn and metric, with the reason for the value."""
+        """Data frame with a row for each turn and metric: value from 0 to 1 and its reason."""
         from agentlab.evals.store.frames import frame_of
 
         rows = []
@@ -92,13 +95,13 @@ class Run(StoredRun):
         return frame_of(rows)
 
     def table(self) -> pd.DataFrame:
-        """The comparison as numbers: one row a measure, one column a flow; it shows itself with n and intervals."""
+        """Return means as a data frame: a row for each measure, a column for each flow; printed with 95 % intervals."""
         from agentlab.evals.store.frames import run_table
 
         return run_table(self.result.flows)
 
     def causes(self) -> Frame:
-        """Why turns failed or were answered poorly: one row a turn, with the event that shows it."""
+        """Return the cause of each failed or poor turn as a data frame, with the event that shows it."""
         from agentlab.evals.store.frames import frame_of
 
         return frame_of(
@@ -106,16 +109,17 @@ class Run(StoredRun):
         )
 
     def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:
-        """Of each flow pass@k (right in one of k epochs) and pass^k (in all of k), with intervals at 95 %.
+        """Return pass@k and pass^k of each flow as a data frame, with 95 % intervals.
 
-        Raises RunError where the run has fewer epochs, or no turn has the metric.
+        pass@k is the share of turns right in one of `k` epochs, pass^k in all of them; a turn is right from .5 on.
+        `k` is all epochs by default. Raises RunError if the run has fewer epochs, or no turn has the metric.
         """
         return passing(self, metric, k)
 
     def show(self, conversation: str) -> ConversationView:
-        """Question, reference and every flow's whole reply with its scores, side by side; it prints itself.
+        """Return a conversation with every flow's replies and scores side by side, as text or HTML.
 
-        Raises RunError where the run has no such conversation.
+        Raises RunError for an unknown conversation.
         """
         played = self.rows(lambda row: row.conversation == conversation)
         if not played:
@@ -127,9 +131,9 @@ class Run(StoredRun):
         return ConversationView(conversation, played, self.conversations.get(conversation), why)
 
     def report(self, other: Run | None = None) -> Page:
-        """The page of this run, beside another one if it is given: `.save("run.html")`, or look at it in a notebook.
+        """Return the report page, beside `other` if given; `.save("run.html")` writes it, a notebook shows it.
 
-        Raises RunError where the run has not ended.
+        Raises RunError for a run that has not ended.
         """
         from agentlab.evals.report.page import report
 
@@ -142,25 +146,28 @@ class Run(StoredRun):
         return Views(self)
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
-        """A picture of cost against quality: flows by their means of two measures, with intervals at 95 %.
+        """Draw the flows by their means of two measures, with 95 % intervals (default: a cost and a quality).
 
         Raises ConfigError for a measure that the run does not have.
         """
         return self._views.pareto(x, y)
 
     def forest(self) -> Picture | None:
-        """A picture of the paired differences in what decides; None where there is nothing to compare."""
+        """Draw the paired differences in the primary measures, with 95 % intervals; None for a run with one flow."""
         return self._views.forest()
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
-        """Turns as rows and flows as columns, worst first by the measure `by`: all, failed, flipped or disagree."""
+        """Return turns as rows and flows as columns, worst first by the measure `by`; at most `limit` rows.
+
+        `only` is `all`, `failed`, `flipped` (right in one flow, wrong in another) or `disagree`.
+        """
         return self._views.matrix(only, by, limit)
 
     def __repr__(self) -> str:
         return one_line(f"<Run {self.run_id}: {self.path}>")
 
     def _ipython_display_(self) -> None:
-        """In a notebook: verdict, table and pictures; of a run that has not ended, its name."""
+        """Show recommendation, table and pictures in a notebook; only the name of a run that has not ended."""
         if self.folder.summary_file.exists():
             self._views.display()
         else:
@@ -168,22 +175,30 @@ class Run(StoredRun):
 
 
 def open_run(path: str | Path, *, regrade: bool = False) -> Run:
-    """Open a run folder; raises RunError where it is none, or where a file of it was edited after the run had ended.
+    """Open a run folder.
 
-    With `regrade`, for those who make it anew, the summary may have been.
+    Raises RunError if the folder is no run, or if a file was edited after the run ended. `regrade=True` accepts an
+    edited summary, for callers that write it again.
     """
     return Run.open(path, regrade=regrade)
 
 
 def import_predictions(predictions: str | Path, out: str | Path, **options: Any) -> Run:
-    """A run of answers of other systems; options are those of `agentlab.evals.published.importing`."""
+    """Grade answers of other systems and return them as a run in the folder `out`.
+
+    `predictions` is a JSON lines or CSV file, or a folder of them. `dataset` is the data set folder (default: the
+    folder of the predictions), `scorers` names graders, `primary` two to four primary measures.
+
+    Raises DatasetError, with file and line, for a row that cannot be used, ConfigError for an unknown measure. An
+    error leaves no run behind.
+    """
     from agentlab.evals.published import importing
 
     return Run.of(importing.import_predictions(predictions, out, **options))
 
 
 class ShownComparison(Comparison):
-    """A comparison that shows itself in a notebook."""
+    """A comparison that a notebook shows as a table."""
 
     def _repr_markdown_(self) -> str:
         from agentlab.evals.report.views import comparison_markdown
@@ -192,5 +207,14 @@ class ShownComparison(Comparison):
 
 
 def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ()) -> ShownComparison:
-    """Compare flows of one run, or of two, as `agentlab.evals.compare.pairs` says."""
+    """Compare flows turn by turn, on the same turns.
+
+    `compare(run)` compares the first flow with each other one, `compare(run, flows=["a", "b"])` two of them.
+    `compare(before, after)` compares each flow of two runs with itself, with `flows` one flow of each run.
+
+    Each measure gets a mean difference (B - A), a 95 % interval from a bootstrap over conversations, and the p-value
+    of a sign-flip test. Holm's procedure adjusts the p-values of all primary measures and pairs as one family.
+
+    Raises RunError if the runs have other data, graders or turns, or if one is incomplete or lacks a flow.
+    """
     return ShownComparison(**vars(pairs.compare(a, b, flows)))

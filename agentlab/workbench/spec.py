@@ -181,7 +181,10 @@ class Spec(Strict):
 
 
 def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Spec:
-    """Read a spec; `overrides` are dotted keys (`retrieval.top_k`) and win. Raises ConfigError, one line."""
+    """Read a spec file; None gives the defaults. `overrides` maps dotted keys (`retrieval.top_k`) to values.
+
+    An override precedes the file, and the file precedes the environment. Raises ConfigError with file and key.
+    """
     data: dict[str, Any] = {key: os.environ[name] for name, key in ENVIRONMENT.items() if os.environ.get(name)}
     if path is not None:
         data |= _read_yaml(Path(path))
