@@ -1,6 +1,9 @@
-"""What a flow is handed: the traced verbs of one conversation, on a clock that a replay repeats.
+"""The session: the traced verbs of one conversation, which a flow calls.
 
-Import `Session`, the values it is made of and `History` from here.
+`session`: `Session` with `complete`, `retrieve`, `call_tool`, prompts, ids, drafts and the token limit of a request.
+`traced`: the settings of a session (`Has`, `Bounds`, `Files`, `Generation`) and the verbs step, decide, notify, fetch.
+`memory_verbs`: recall, remember and revise. `background`: parallel work, and work after the reply.
+`clock`: the position and modelled time of each event. `history`: the stored messages.
 """
 
 from agentlab.session.history import History as History

@@ -1,4 +1,4 @@
-"""What a session does beside the reply: work side by side within a turn, and work between two turns."""
+"""Parallel work within a turn, and background tasks after the reply."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from agentlab.session.traced import Traced
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 LOOP_ENDING_ERRORS = (SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What a task must not raise: the event loop ends with it. Whoever is really interrupted is cancelled instead."""
+"""Exceptions that end the event loop, so tasks must not raise them. Real interrupts arrive as cancellation."""
 
 
 class BackgroundWork(Traced):
-    """Side by side with `parallel`; with `background` one piece after the other, once the reply is there."""
+    """The verbs `parallel` (concurrent work) and `background` (tasks after the reply, one at a time)."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
         self._background: list[_BackgroundTask] = []
         self._current: tuple[_BackgroundTask, asyncio.Task[None]] | None = None
-        self._pieces = 0
+        self._task_count = 0
 
     def background(self, work: Coroutine[Any, Any, None], name: str, *, drop_on_reset: bool = False) -> None:
-        """Do `work` once the reply is there: its calls are counted, but the reply's latency does not wait for them.
+        """Run `work` after the reply: its calls are counted, but not in the latency of the reply.
 
-        It is done before the next turn begins, and dropped if it is `drop_on_reset`, for this conversation, and that is
-        forgotten before. What it raises becomes a notice; the turn it began in stands.
+        It ends before the next turn starts. With `drop_on_reset` it is cancelled when the history is forgotten. An
+        error becomes a notice and does not fail the turn.
         """
-        self._background.append(_BackgroundTask(self._clock.scope, self._pieces, name, work, drop_on_reset))
-        self._pieces += 1
+        self._background.append(_BackgroundTask(self._clock.scope, self._task_count, name, work, drop_on_reset))
+        self._task_count += 1
 
     async def parallel(self, *work: Awaitable[T]) -> list[T]:
-        """Run awaitables side by side; what comes next waits for all of them.
+        """Run awaitables concurrently and return their results in order; later events wait for all of them.
 
-        If some fail, the others still come to their end, and the failure of the first in the order given is raised:
-        which of them were under way at that moment would be a matter of speed.
+        If some fail, the others still finish. Then the first failure in the given order is raised, so that the trace
+        does not depend on speed.
         """
 
-        begun_in = self._clock.scope
+        started_in = self._clock.scope
 
         async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, BaseException | None, tuple[int, ...]]:
-            self._clock.enter_branch(begun_in, number)
+            self._clock.enter_branch(started_in, number)
             try:
                 return await inner, None, self._clock.scope.after
             except (Exception, *LOOP_ENDING_ERRORS) as failure:
@@ -65,11 +65,11 @@ class BackgroundWork(Traced):
         return [cast("T", result) for result, _, _ in done]
 
     async def run_background(self) -> None:
-        """Do what was put into the background, piece by piece; called between turns."""
+        """Run the waiting background tasks one at a time; called between turns."""
         while self._background:
-            piece = self._background.pop(0)
-            task = asyncio.create_task(self._run_task(piece))
-            self._current = piece, task
+            queued = self._background.pop(0)
+            task = asyncio.create_task(self._run_task(queued))
+            self._current = queued, task
             try:
                 await task
             except asyncio.CancelledError:
@@ -80,29 +80,29 @@ class BackgroundWork(Traced):
                 self._current = None
 
     def cancel_reset_scoped(self) -> None:
-        """Forget the work that is for this conversation only, begun or not."""
+        """Cancel the tasks with `drop_on_reset`, running or waiting."""
         if self._current is not None and self._current[0].drop_on_reset:
             self._current[1].cancel()
-        for piece in self._background:
-            if piece.drop_on_reset:
-                piece.work.close()
-        self._background = [piece for piece in self._background if not piece.drop_on_reset]
+        for queued in self._background:
+            if queued.drop_on_reset:
+                queued.work.close()
+        self._background = [queued for queued in self._background if not queued.drop_on_reset]
 
-    async def _run_task(self, piece: _BackgroundTask) -> None:
-        self._clock.enter_background(piece.begun_in, piece.number)
+    async def _run_task(self, queued: _BackgroundTask) -> None:
+        self._clock.enter_background(queued.started_in, queued.number)
         try:
-            await piece.work
+            await queued.work
         except FATAL_ERRORS:
             raise
         except (Exception, *LOOP_ENDING_ERRORS) as failure:
-            log.warning("background work %s failed", piece.name, exc_info=True)
-            self.notify(BACKGROUND_FAILED, f"{piece.name}: {type(failure).__name__}: {failure}")
+            log.warning("background work %s failed", queued.name, exc_info=True)
+            self.notify(BACKGROUND_FAILED, f"{queued.name}: {type(failure).__name__}: {failure}")
 
 
 class _BackgroundTask(Struct, frozen=True, eq=False):
-    """Background work that is still to be done, or under way."""
+    """A waiting or running background task."""
 
-    begun_in: Scope
+    started_in: Scope
     number: int
     name: str
     work: Coroutine[Any, Any, None]

@@ -1,7 +1,7 @@
-"""Gives every event its place in the trace: turn, parent, what it came after, and when on the modelled clock.
+"""Gives every event its position in the trace: turn, parent, predecessors and modelled start time.
 
-The modelled clock runs on the measured or recorded seconds of each piece of work, as if nothing had ever waited in a
-queue. So a replay, which does nothing but look up, writes the same numbers as the run that was recorded.
+The modelled clock adds the measured or recorded seconds of work and no queueing. So a replay, which only looks up
+recordings, writes the same numbers as the recorded run.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from agentlab.core.trace import Trace, longest_path
 
 log = logging.getLogger(__name__)
 _LOGGED_EVENTS = (Decision, Search, ToolRun)
-"""What tells in a log why a turn came out as it did."""
+"""Events that the log shows, because they explain the reply of a turn."""
 RecordedDuration = Callable[[Any, float], tuple[float, str]]
-"""Takes what was done in this process, as JSON, and the seconds measured; gives the seconds to write, and origin."""
+"""Function of the work done in this process (JSON) and its measured seconds; returns seconds and origin to store."""
 
 
 class Scope(NamedTuple):
-    """Where in the trace the running code is: the event it belongs to, and what it came after."""
+    """Position of the running code in the trace: turn, parent event and predecessors."""
 
     turn: int = 0
     parent: int | None = None
     after: tuple[int, ...] = ()
     background: bool = False
     path: tuple[int, ...] = ()
-    """The branches of parallel work that lead here, by number; below zero, pieces of background work."""
+    """Numbers of the parallel branches that lead here; negative numbers are background tasks."""
 
 
 class Clock:
-    """The clock of one conversation. Tasks that work side by side each have a scope of their own."""
+    """The clock of one conversation. Each concurrent task has its own scope."""
 
     def __init__(self, trace: Trace, stream: Stream, recorded_duration: RecordedDuration) -> None:
         self.trace = trace
@@ -48,7 +48,7 @@ class Clock:
         self._recorded_duration = recorded_duration
         self._now = 0.0
         self._last_end = 0.0
-        """When the last of all events ended."""
+        """Modelled time at which the last event ended."""
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._children: dict[int, list[Event]] = {}
@@ -60,7 +60,7 @@ class Clock:
     @property
     def scope(self) -> Scope:
         task = self._branch() if self._has_branches else None
-        # A task that nobody announced, such as one that a flow made itself, begins where its turn stands.
+        # A task without a scope, such as one that a flow creates itself, starts at the scope of its turn.
         return self._turn_scope if task is None else self._scopes.get(task, self._turn_scope)
 
     @scope.setter
@@ -72,7 +72,7 @@ class Clock:
             self._scopes[task] = scope
 
     def _branch(self) -> asyncio.Task[Any] | None:
-        """The running task, where it is another than that of the turn."""
+        """Return the running task if it is not the task of the turn, else None."""
         task = _running_task()
         return None if task is self._turn_task else task
 
@@ -88,20 +88,20 @@ class Clock:
         self._began.clear()
 
     def enter_branch(self, outer: Scope, number: int) -> None:
-        """The running task is one of several that work side by side since `outer`."""
+        """Make the running task branch `number` of parallel work that started in `outer`."""
         self.scope = outer._replace(path=(*outer.path, number))
 
     def enter_background(self, outer: Scope, number: int) -> None:
-        """What the running task does from here on belongs to no other event, and nothing waits for it."""
+        """Make the running task background task `number`; its events have no parent and no event waits for them."""
         self.scope = outer._replace(parent=None, background=True, path=(*outer.path, -1 - number))
 
     def set_predecessors(self, events: tuple[int, ...]) -> None:
-        """What comes next waits for all of `events`."""
+        """Make the next event wait for all of `events` (ids)."""
         self.scope = self.scope._replace(after=events)
 
     @property
     def elapsed(self) -> float:
-        """Modelled seconds of the turn so far, where the running code is."""
+        """Modelled seconds from the start of the turn to the running code."""
         return max(0.0, self._time_at(self.scope) - self._now)
 
     def _time_at(self, scope: Scope) -> float:
@@ -110,7 +110,7 @@ class Clock:
         return max([self._ended.get(before, 0.0) for before in scope.after])
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
-        """The first fields of an event that begins now."""
+        """Return the first fields of an event that starts now."""
         scope = self.scope
         event_id = self.trace.next_id()
         self._began[event_id] = start = self._time_at(scope)
@@ -125,11 +125,11 @@ class Clock:
         }
 
     def emit_start(self, event: Event) -> None:
-        """Tell the stream what begins; nothing has come of it yet."""
+        """Send the start of an event, which has no result yet, to the stream."""
         self.stream.emit(StepStarted(event.turn, event))
 
     def close(self, event: Event) -> None:
-        """Write the event down; what comes next comes after it."""
+        """Append an ended event to the trace; the next event waits for it."""
         if event.parent is not None:
             self._children.setdefault(event.parent, []).append(event)
         self._ended[event.id] = end = event.start + event.seconds
@@ -137,15 +137,15 @@ class Clock:
         self.scope = Scope(event.turn, event.parent, (event.id,), event.background, self.scope.path)
         self.trace.append(event)
         if isinstance(event, _LOGGED_EVENTS):
-            where = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
-            log.info("%s: %s  %s", where, event.title, shorten(event.detail))
+            label = f"{self.trace.flow}/{self.trace.conversation} turn {event.turn + 1}"
+            log.info("%s: %s  %s", label, event.title, shorten(event.detail))
         if self.stream.has_listeners:
             ended = NoticeItem(event.turn, event) if isinstance(event, Notice) else StepEnded(event.turn, event)
             self.stream.emit(ended)
 
     @contextmanager
     def timed(self, kind: type[Event], phase: Phase | None, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Make the block one event; what the block puts into the dict it is given becomes fields of the event."""
+        """Make the block one event; the block adds fields of the event to the dict that it gets."""
         outer = self.scope
         opened = self.open(phase)
         if self.stream.has_listeners and kind not in (Decision, Notice):
@@ -163,7 +163,7 @@ class Clock:
             self.close(self._ended_event(kind, opened | facts, seconds))
 
     def _ended_event(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> Event:
-        """A block that took so many seconds: of a whole its longest path counts, of a part what was recorded."""
+        """Return the event of a block: with children, `seconds` is their longest path, else recorded or measured."""
         parts = self._children.pop(fields["id"], None)
         if parts:
             parts.sort(key=lambda part: part.id)
@@ -171,8 +171,8 @@ class Clock:
             fields["origin"] = "replay" if any(part.origin == "replay" for part in parts) else "live"
         event = kind(**fields)
         if not parts and event.duration_identity is not None:
-            took, origin = self._recorded_duration(event.duration_identity, seconds)
-            event = replace(event, seconds=took, origin=origin)
+            stored_seconds, origin = self._recorded_duration(event.duration_identity, seconds)
+            event = replace(event, seconds=stored_seconds, origin=origin)
         return event
 
 

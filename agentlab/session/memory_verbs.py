@@ -13,34 +13,33 @@ from agentlab.session.traced import Traced
 
 
 class MemoryVerbs(Traced):
-    """What a session can do with its memory; nothing, and no event, where it has none."""
+    """The verbs on memory; without a memory they do nothing and write no event."""
 
     _last_fact: tuple[str, int] = ("", 0)
 
     async def recall(
         self, text: str, *, top_k: int = 3, min_score: float | None = None, phase: Phase = "memory_read"
     ) -> tuple[Fact, ...]:
-        """What long-term memory holds that is near to `text`, nearest first; () where there is no memory.
+        """Return the facts nearest to `text`, nearest first; () without a memory.
 
-        `min_score`: None takes that of what the session has, `memory_min_score`.
-
-        Like the other verbs of memory one embedding call and one operation; all raise MemoryUnavailable.
+        `min_score` is the minimum cosine similarity; None: the session's `memory_min_score`. Each verb on memory makes
+        one embedding call and one memory operation, and raises MemoryUnavailable.
         """
         if self.memory is None:
             return ()
         with self.step("recall"):
             vector = await self._embed_for(self.memory, text, phase)
             with self._clock.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
-                least = self.has.memory_min_score if min_score is None else min_score
-                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=least)
+                threshold = self.has.memory_min_score if min_score is None else min_score
+                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=threshold)
         return tuple(facts["facts"])
 
     async def remember(
         self, text: str, *, phase: Phase = "memory_write", duplicate_threshold: float | None = DUPLICATE_THRESHOLD
     ) -> AddResult | None:
-        """Write `text` to long-term memory, unless a fact is too near to it; None where there is no memory.
+        """Store `text` in memory, unless a stored fact is too similar; returns None without a memory.
 
-        `duplicate_threshold`: the similarity from which one is; None: it is written in any case.
+        `duplicate_threshold` is the cosine similarity from which a fact counts as a duplicate; None: always store.
         """
         if self.memory is None:
             return None
@@ -59,7 +58,7 @@ class MemoryVerbs(Traced):
         return added
 
     async def revise(self, fact_id: str, text: str, *, phase: Phase = "memory_write") -> Fact | None:
-        """Replace a fact by `text` under a new id; None where there is no such fact, or no memory."""
+        """Replace a fact by `text` under a new id; returns None without such a fact or without a memory."""
         if self.memory is None:
             return None
         with self.step("revise"):
@@ -72,14 +71,14 @@ class MemoryVerbs(Traced):
         return fact
 
     def _new_fact(self) -> str:
-        """An id that is given once: by moment and number, so that a later chat never gives that of a fact that is gone.
+        """Return a new id, made of the time and a number, so that no later chat reuses the id of a deleted fact.
 
-        A conversation that was interrupted and taken up gives the same ones as its replay in one go.
+        A resumed conversation gives the same ids as its replay without an interruption.
         """
         moment = self.now.isoformat()
         self._last_fact = moment, self._last_fact[1] + 1 if self._last_fact[0] == moment else 1
-        told_at = f"{self.trace.conversation}/{self.trace.epoch}/{moment}/{self._last_fact[1]}"
-        return f"fact_{hashlib.sha256(told_at.encode()).hexdigest()[:8]}"
+        identity = f"{self.trace.conversation}/{self.trace.epoch}/{moment}/{self._last_fact[1]}"
+        return f"fact_{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
     async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
         if memory.embedder is None:

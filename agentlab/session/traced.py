@@ -1,6 +1,6 @@
-"""What all verbs of a session stand on: the trace with its clock, the way out, and what the conversation has.
+"""The base of a session: its trace, clock, gateway and settings (`Has`), and its simplest verbs.
 
-A session is made of values: `Has` says what it answers with, and a fork takes over those of another.
+A fork continues a conversation with the `Has` of another session.
 """
 
 from __future__ import annotations
@@ -34,49 +34,49 @@ class Generation(Struct, frozen=True, kw_only=True):
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What a conversation may take; None: as much as it likes."""
+    """Limits of a conversation; None: no limit."""
 
     turn: float | None = None
-    """Seconds by the clock on the wall; kept by whoever drives the flow."""
+    """Wall-clock seconds of a turn; the turn driver enforces it."""
     conversation: float | None = None
-    """Seconds of all its turns together."""
+    """Wall-clock seconds of all turns together."""
     tokens: int | None = None
-    """Longer requests are rejected, whoever asks; estimated, four bytes of text a token."""
+    """Tokens of a request, estimated as four bytes of text each; longer requests are rejected."""
 
 
 class Files(Struct, frozen=True, kw_only=True):
-    """Where a conversation finds and leaves files."""
+    """Folders of a conversation."""
 
     workspace: Path | None = None
-    """The folder that the file tools begin with; None: an empty one."""
+    """The initial content of the file tools' folder; None: empty."""
     keeps: bool = False
-    """Whether they work in it, or in a copy that goes with the session."""
+    """True if the file tools work in `workspace` itself; else in a copy that is deleted with the session."""
     folder: Path | None = None
-    """Where a flow may keep files for the conversations to come; None where it must not, as in a comparison."""
+    """Folder in which a flow stores files for later conversations; None in a comparison, which stores none."""
 
 
 class Has(Struct, frozen=True, kw_only=True):
-    """What a conversation is answered with."""
+    """Everything that a session answers with."""
 
     settings: Any = None
-    """Those of the flow."""
+    """The settings of the flow."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     generation: Generation = Generation()
     tools: dict[str, Tool] = field(default_factory=dict)
     has_dataset_tools: bool = False
-    """True where the conversation came with tools of its own, which a flow's allow-list says nothing about."""
+    """True if the tools come from the data set; a flow's allow-list does not apply to those."""
     index: Index | None = None
     top_k: int = 4
     memory: Memory | None = None
     memory_min_score: float | None = None
-    """Cosine similarity from which a fact is relevant enough to be brought; None: whatever is nearest is brought."""
+    """Minimum cosine similarity of a recalled fact; None: no minimum."""
     files: Files = Files()
     bounds: Bounds = Bounds()
     price: Callable[[str, Usage], float | None] = lambda model, usage: None
 
 
 class Traced:
-    """A conversation and the plainest of its verbs; each appends one event to the trace."""
+    """A conversation with its simplest verbs; each appends one event to the trace."""
 
     def __init__(
         self, *, trace: Trace, gateway: Gateway, now: datetime, has: Has | None = None, stream: Stream | None = None
@@ -86,7 +86,7 @@ class Traced:
         self.has = has or Has()
         self.now = now
         self.speaker = ""
-        """Who speaks in this turn; "" where nobody said so."""
+        """Name of the speaker of this turn; "" if unknown."""
         self._gateway = gateway
         self._clock = Clock(trace, self.stream, gateway.recorded_duration)
 
@@ -108,15 +108,15 @@ class Traced:
 
     @property
     def current_time(self) -> datetime:
-        """`now`, which is when the turn began, and what the turn has taken since; a replay has the same moments."""
+        """The start of the turn plus its modelled seconds so far; a replay has the same times."""
         return self.now + timedelta(seconds=self._clock.elapsed)
 
     def change(self, **parts: Any) -> None:
-        """Go on with other `parts` of what the conversation has."""
+        """Replace `parts` of `has`, such as tools or prompts."""
         self.has = replace(self.has, **parts)
 
     def switch_to(self, other: Traced) -> None:
-        """Answer from here on as `other` would, a session of the same conversation; what was said and counted stays."""
+        """Answer like `other`, a session of the same conversation, from now on; history and counts stay."""
         self.has = other.has
         self._gateway.switch_to(other._gateway)
 
@@ -125,23 +125,23 @@ class Traced:
         return self._clock.timed(Step, None, name=name, text=text)
 
     def decide(self, name: str, choice: bool | str, why: str = "") -> bool | str:
-        """Write a decision of the flow into the trace and return it."""
+        """Record a decision of the flow and return its choice."""
         with self._clock.timed(Decision, None, name=name, choice=choice, why=why):
             return choice
 
     def notify(self, name: str, text: str = "", **data: Any) -> None:
-        """Tell whoever listens (notebook, log, ledger); the reply does not depend on it."""
+        """Send a notice to the trace, the log and the listeners; the reply must not depend on it."""
         with self._clock.timed(Notice, None, name=name, text=text, data=data):
             pass
 
     def report(self, tool: str, text: str) -> None:
-        """For tools: say how far the work is. It is shown and not kept."""
+        """Report the progress of a tool; it is displayed and not stored."""
         self.stream.emit(ToolProgress(self._clock.scope.turn, tool, text))
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """For tools: what `ask` brings from outside, JSON, recorded by `kind` and `facts`; raises what it raises.
+        """Return the JSON that `ask` fetches from outside, recorded by `kind` and `facts`; for tools.
 
-        A ToolError, by which `ask` says that the other side did not answer, is recorded, too.
+        Raises the errors of `ask`. A ToolError, which means that the source did not respond, is also recorded.
         """
         opened = self._clock.open("tool")
         return self._record_call(await self._gateway.fetch(kind, facts, ask), Fetch, opened, source=kind, facts=facts)
@@ -150,12 +150,12 @@ class Traced:
         opened = self._clock.open(phase)
         return self._record_call(await self._gateway.embed(text), EmbeddingCall, opened, model=model)
 
-    def _record_call(self, answer: CallResult[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
-        """Write down one call as one event, say that it was not recorded, and raise what it failed with."""
+    def _record_call(self, result: CallResult[T], kind: type[Event], opened: dict[str, Any], **facts: Any) -> T:
+        """Append one call as one event, notify a recording miss, and raise the error of the call."""
         measured = ("seconds", "waited", "attempt", "origin", "error")
-        self._clock.close(kind(**opened, **facts, **{name: getattr(answer, name) for name in measured}))
-        if answer.miss is not None:
-            self.notify(NOT_RECORDED, str(answer.miss), cause=answer.miss.cause)
-        if answer.failure is not None:
-            raise answer.failure
-        return cast("T", answer.value)
+        self._clock.close(kind(**opened, **facts, **{name: getattr(result, name) for name in measured}))
+        if result.miss is not None:
+            self.notify(NOT_RECORDED, str(result.miss), cause=result.miss.cause)
+        if result.failure is not None:
+            raise result.failure
+        return cast("T", result.value)
