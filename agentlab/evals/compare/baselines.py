@@ -1,4 +1,4 @@
-"""Baseline files: what every turn of a run measured, a line each, sorted, so that a change of it can be reviewed.
+"""Baseline files: the measures of every turn of a run, one sorted line each, so that changes can be reviewed.
 
 {"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...},
  "primary": ["answer_f1", "cost_usd"], "mode": "replay", "check": "<sha256>"}
@@ -37,11 +37,11 @@ class BaselineHeader(Struct, frozen=True, kw_only=True):
     """Name -> SHA-256."""
     graders: dict[str, str]
     primary: tuple[str, ...] = ()
-    """The measures that decide; () in a baseline that is older than the choice."""
+    """Primary measures; () in a baseline older than this key."""
     mode: str = ""
-    """Of the run: recorded seconds can be held against replayed ones."""
+    """Mode of the run: recorded seconds can be compared with replayed ones."""
     check: str = ""
-    """SHA-256 of the rest of the file; "" in a baseline that is older than checks."""
+    """SHA-256 of the rest of the file; "" in a baseline older than this key."""
 
 
 class _Line(Struct, frozen=True):
@@ -53,9 +53,10 @@ class _Line(Struct, frozen=True):
 
 
 def write_baseline(run: StoredRun, path: str | Path) -> None:
-    """Replace the file in one step.
+    """Write the measures of every turn of a run to the baseline file `path`, which is replaced in one step.
 
-    Raises RunError where the run is not complete, does not say what graded it, or lets a judge decide that may not.
+    Raises RunError for an incomplete run, unknown graders, an ineligible judge as primary measure, or if all turns
+    failed.
     """
     path = Path(path)
     run.check_complete()
@@ -88,13 +89,13 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
 
 
 def _checksum(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A hash of what the header and the turns say, however it is laid out."""
+    """Return a hash of the header and the turns, whatever their layout."""
     header = {name: value for name, value in rows[0].items() if name != "check"}
     return hashlib.sha256(json.dumps([header, *rows[1:]], sort_keys=True).encode()).hexdigest()
 
 
 def read_baseline(path: Path) -> tuple[BaselineHeader, dict[str, dict[TurnKey, Values]]]:
-    """The header, and the turns of each flow; raises RunError, with file and line, where the file is no baseline."""
+    """Return header and turns of each flow; raises RunError, with file and line, for an invalid baseline."""
     number = 1
     flows: dict[str, dict[TurnKey, Values]] = defaultdict(dict)
     try:

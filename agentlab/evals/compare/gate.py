@@ -1,4 +1,4 @@
-"""Has a flow become worse than its baseline? Unchanged, pass, regression, or too little data to tell.
+"""Compares a run with a baseline: unchanged, pass, regression or inconclusive.
 
     write_baseline(run, "evals/baselines/laws.jsonl")
     verdict = gate(another_run, "evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
@@ -65,24 +65,31 @@ EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "in
 
 @dataclass(frozen=True, kw_only=True)
 class GateVerdict:
+    """Verdict of a gate: `result`, `exit_code` and the verdict of each measure; `str()` gives the first line."""
+
     run_id: str
     baseline_id: str
     alpha: float
+    """Rate of false alarms."""
     primary: tuple[str, ...]
+    """Measures that decide the result."""
     measure_verdicts: tuple[Judgement, ...]
-    """Worst first: what decides, then what advises."""
+    """Verdicts of all measures: primary ones first, worst first."""
     notes: tuple[str, ...]
+    """Remarks, such as a change of model."""
     stopped: str = ""
-    """Of a run that may stop when it knows: how far it went, and what was saved."""
+    """Progress of a sequential gate when it stopped, and the work it saved."""
     slices: tuple[Slice, ...] = ()
-    """Parts of the data in which something that decides is worse, where the whole does not show it."""
+    """Slices in which a primary measure is worse although the total does not show it."""
 
     @property
     def deciding(self) -> list[Judgement]:
+        """Verdicts of the primary measures."""
         return [judged for judged in self.measure_verdicts if not judged.advises]
 
     @property
     def result(self) -> Result:
+        """`unchanged`, `pass`, `regression` or `inconclusive`."""
         found = {judged.kind for judged in self.deciding}
         if found == {"unchanged"}:
             return "unchanged"
@@ -90,6 +97,7 @@ class GateVerdict:
 
     @property
     def exit_code(self) -> int:
+        """Exit code of `agentlab gate`: 0 for unchanged and pass, 2 for regression, 3 for inconclusive."""
         return EXIT_CODES[self.result]
 
     def __str__(self) -> str:
@@ -117,12 +125,15 @@ class GateVerdict:
 def gate(
     run: StoredRun, baseline: str | Path, *, margins: Mapping[str, float] | None = None, alpha: float = 0.05
 ) -> GateVerdict:
-    """Hold a run against a baseline file.
+    """Compare a run with a baseline file and return the verdict.
 
-    `margins` by measure: absolute for quality (default .05), a share of the baseline's mean for costs (.05, latency
-    .20); infinity leaves a measure out. Raises RunError where a flow or a turn of the baseline is missing in the run,
-    data or graders are others, another family or a judge that may not decides, the run is not complete, or the baseline
-    cannot be read.
+    A loss is the mean difference in the worse direction over the turns of the baseline. `pass` excludes a loss beyond
+    the margin, `regression` shows a loss, both at the level `alpha`; the tests are the module's docstring. `margins`
+    maps measures to margins: absolute for quality (default 0.05), relative to the baseline's mean for costs (default
+    0.05, latency 0.20). A margin of infinity leaves a measure out.
+
+    Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
+    differ, if an ineligible judge is primary, if the run is incomplete, or if the baseline is unreadable.
     """
     header, held = read_baseline(Path(baseline))
     run.check_complete()

@@ -1,9 +1,9 @@
-"""Two flows, turn by turn on the same turns: what differs, how sure that is, and which answers turned.
+"""Compares flows turn by turn on the same turns: differences, intervals, p-values and flipped answers.
 
-    compare(run)                                  the first flow of a run against each other one
-    compare(run, flows=["rag_only", "tools"])     these two
-    compare(before, after)                        every flow of one name in two runs
-    compare(before, after, flows=["tools", "tools_k8"])   one flow of each
+    compare(run)                                          the first flow of a run with each other one
+    compare(run, flows=["rag_only", "tools"])             two flows of a run
+    compare(before, after)                                each flow of two runs with itself
+    compare(before, after, flows=["tools", "tools_k8"])   one flow of each run
 
 One family over all pairs of one question: the measures that decide (`primary` of the spec, or by default what the data
 can grade) are tested together, the rest among itself.
@@ -52,28 +52,31 @@ IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primar
 
 @dataclass(frozen=True, kw_only=True)
 class FlowPair:
+    """Comparison of two flows, A and B; `pair["answer_f1"]` is the verdict of one measure."""
+
     a: str
     b: str
-    """`flow`, or `flow (run)` where two runs are compared."""
+    """`flow`, or `flow (run)` if two runs are compared."""
     flows: tuple[str, str]
     differences: tuple[Judgement, ...]
 
     @cached_property
     def paired(self) -> dict[str, PairedMeasure]:
-        """The columns of each measure."""
+        """Paired values of each measure."""
         return {d.measure.name: d.paired for d in self.differences}
 
     @cached_property
     def gained(self) -> tuple[Flip, ...]:
-        """From below .5 to .5 or more."""
+        """Turns whose score is below .5 in A, and .5 or more in B."""
         return tuple(flip for flip in flips(self.paired.values()) if flip.b > flip.a)
 
     @cached_property
     def lost(self) -> tuple[Flip, ...]:
+        """Turns whose score is .5 or more in A, and below .5 in B."""
         return tuple(flip for flip in flips(self.paired.values()) if flip.b < flip.a)
 
     def __str__(self) -> str:
-        """What was shown of what decides, in a sentence."""
+        """Return the verdicts of the primary measures as a sentence."""
         decisive = [d for d in self.differences if d.primary]
         found = [str(d) for d in decisive if d.is_shown]
         for told, unknown in (("no difference shown in", False), ("not known of both:", True)):
@@ -90,18 +93,23 @@ class FlowPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
+    """Result of `al.compare`: one entry of `pairs` for each two flows; a notebook shows it as a table."""
+
     pairs: tuple[FlowPair, ...]
+    """Pairs of flows, each with a verdict for every measure."""
     primary: tuple[str, ...]
+    """Primary measures, tested as one family over all pairs."""
     family: int
-    """How many tests are one family, over all pairs."""
+    """Number of tests in the family."""
     tables: Mapping[str, TurnTable]
-    """The turns of each side by its name."""
+    """Turns of each flow, by its name."""
     best: Best | None = None
-    """Of more than two flows of one run."""
+    """Best flows of a run with more than two."""
     slices: tuple[Slice, ...] = ()
-    """Parts of the data in which a quality that decides differs, where the whole does not show it."""
+    """Slices in which a primary quality differs although the total does not show it."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return plain data, as `agentlab compare --json` prints it."""
         pairs = []
         for pair in self.pairs:
             rows = []
@@ -117,7 +125,7 @@ class Comparison:
 
     @cached_property
     def table(self) -> Frame:
-        """One row a pair and measure."""
+        """Data frame with a row for each pair and measure: means, B - A, 95 % interval, p-values and verdict."""
         from agentlab.evals.store.frames import frame_of
 
         rows = []
