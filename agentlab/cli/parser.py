@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agentlab.cli.echo import echo, echo_block
+from agentlab.cli.echo import accept_any_encoding, echo, echo_block
 from agentlab.cli.options import ARGUMENTS, COMMANDS, GROUPS, NARROWED, REMOVED
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError, Terminated
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         relax_gc()
         atexit.register(gc.freeze)  # an interpreter that is about to end walks over everything once more
     resume_hint = ""
+    accept_any_encoding()
     try:
         with _signals_as_exceptions():
             arguments = parse(sys.argv[1:] if argv is None else argv)
