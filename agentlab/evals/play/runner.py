@@ -8,6 +8,7 @@ is one that stopped because its budget was spent or the model down. With an exec
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from datetime import datetime
@@ -75,13 +76,13 @@ async def run(
         raise ConfigError("to resume, name the folder of the run to go on with: --out DIR")
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{bench.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
-    while out is None and path.exists():  # another one began in the same second
-        path = path.with_name(f"{path.name}-again")
     with run_log() as log_to:
         # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
         if not all(c.tools for d in datasets for c in d.conversations):
             for variant in bench.variants:
                 await bench.tool_managers(variant)
+        if out is None:
+            path = _new_folder(path)
         with lock_run_folder(path):
             special = {
                 "fork": None if fork is None else fork.header,
@@ -102,3 +103,17 @@ async def run(
             found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
             folder.write_json("summary.json", found)
             return StoredRun(folder, datasets)
+
+
+def _new_folder(path: Path) -> Path:
+    """Make the folder `path`, or one with a number behind its name if another run of the same second has it."""
+    for number in itertools.count(1):
+        folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            pass  # the lock of the folder reports it
+        return folder
+    raise AssertionError("numbers do not end")
