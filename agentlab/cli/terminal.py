@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -53,7 +53,7 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
             print_line(console, f"0 everywhere: {'; '.join(zero)}")
         if verdict:
             _show_recommendation(console, verdict)
-            for line in (*reliabilities(run), *poor_turns(run)):
+            for line in (*_unknown_scores(run), *reliabilities(run), *poor_turns(run)):
                 print_line(console, line)
     print_line(console, f"run folder: {run.path}")
     if isinstance(result.secrets, int):
@@ -88,6 +88,18 @@ def _rows_of(run: Run, worse: set[tuple[str, str]], show_all: bool) -> tuple[lis
         else:
             more += 1
     return rows, zero, more
+
+
+def _unknown_scores(run: Run) -> Iterator[str]:
+    """Name the first turn of each score that a scorer could not give: its mean is unknown."""
+    found = defaultdict[str, list[str]](list)
+    for row in run.map_turns() if run.result.mode != IMPORTED else ():
+        for name, score in (row.scores or {}).items():
+            if score.value is None:
+                found[name].append(f"turn {row.turn} of {row.conversation} by {row.flow}")
+    for name, places in found.items():
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        yield f"{name} is unknown: its scorer gave no number for {places[0]}{more}"
 
 
 def _queueing_note(run: Run) -> str:

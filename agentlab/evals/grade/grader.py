@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -20,8 +19,9 @@ from agentlab.core.events import Event
 from agentlab.core.trace import Costs, Trace, check_totals
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
-from agentlab.evals.scorers import Score, TurnOutcome
+from agentlab.evals.scorers import TurnOutcome
 from agentlab.evals.store.fold import NOT_RECORDED_REASON
+from agentlab.evals.store.measures import MAX_VALUE
 from agentlab.evals.store.rows import StoredScore, TurnRow
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def grade(
             scores |= dict.fromkeys(metrics, StoredScore(0.0, f"the turn failed: {str(row.error)[:200]}"))
             continue
         try:
-            scores |= {metric: _graded(score) for metric, score in scorer.score(turn, outcome).items()}
+            scores |= {metric: _stored(score) for metric, score in scorer.score(turn, outcome).items()}
         except NotRecorded as miss:
             scores |= dict.fromkeys(metrics, StoredScore(0.0, f"{NOT_RECORDED_REASON}: {miss}"))
         except FieldUnknown as unknown:
@@ -79,7 +79,8 @@ def grade(
                 raise  # Ctrl-C; other threads are interrupted by nobody but the scorer
             where = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(
-                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}."
+                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}"
+                f" (scorer {getattr(scorer, '__name__', type(scorer).__name__)})."
                 " The replies are kept: once the scorer is mended, --resume grades them"
             ) from failure
     return scores
@@ -141,9 +142,21 @@ class Grader:
             return None
 
 
-def _graded(score: Score) -> StoredScore:
-    value: Any = score.value
-    return StoredScore(value if value is None or math.isfinite(value) else None, score.reason)
+def _stored(score: Any) -> StoredScore:
+    """The score as a run keeps it: a float of any number, unknown where it cannot be measured; a bare number will do.
+
+    Raises TypeError or OverflowError for what is no number.
+    """
+    value, reason = getattr(score, "value", score), getattr(score, "reason", None)
+    reason = "" if reason is None else str(reason)
+    if value is None or type(value) is bool:
+        return StoredScore(value, reason)
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{value!r} is no number")
+    number = value if type(value) is int else float(value)
+    if -MAX_VALUE <= number <= MAX_VALUE:
+        return StoredScore(number, reason)
+    return StoredScore(None, f"the scorer gave {float(number):g}, which is no measurement{reason and f': {reason}'}")
 
 
 def _is_own(scorer: Any) -> bool:
