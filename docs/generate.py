@@ -209,9 +209,7 @@ def python_page() -> str:
     ]
     for title, names in CHAPTERS.items():
         lines += [f"## {title}", "", "| name | what it is |", "| --- | --- |"]
-        lines += [
-            f"| [`al.{name}`](#al{name.lower()}) | {cell(first_line(getattr(agentlab, name)))} |" for name in names
-        ]
+        lines += [f"| [`al.{name}`](#al.{name}) | {cell(first_line(getattr(agentlab, name)))} |" for name in names]
         lines += [""]
         for name in names:
             lines += public_name(getattr(agentlab, name), name)
@@ -221,7 +219,7 @@ def python_page() -> str:
 def public_name(value: Any, name: str) -> list[str]:
     """Return the section of one public name as Markdown."""
     file = Path(inspect.getsourcefile(inspect.unwrap(value)) or "").relative_to(HERE.parent)
-    lines = [f"### al.{name}", "", *described(value, f"al.{name}"), f"Source: `{file}`", ""]
+    lines = [f"### al.{name} {{#al.{name}}}", "", *described(value, f"al.{name}"), f"Source: `{file}`", ""]
     if not inspect.isclass(value) or issubclass(value, Exception):
         return lines
     rows = [f"| `{field}` | {cell(text)} |" for field, text in attributes(value).items()]
@@ -263,6 +261,8 @@ def signature(value: Any) -> str:
     """Return the parameters and the result of a class or function, without `self`; long ones a line each."""
     if inspect.isclass(value) and issubclass(value, Exception):
         return "(message)"
+    if getattr(value, "_is_protocol", False):
+        return ""
     whole = inspect.signature(value)
     listed: list[str] = []
     for one in whole.parameters.values():
@@ -271,6 +271,7 @@ def signature(value: Any) -> str:
         plain = one.replace(annotation=Plain(one.annotation)) if isinstance(one.annotation, str) else one
         listed.append(re.sub(" = <[^A-Z].*>$", " = ...", str(plain)))
     listed = [re.sub(r"(\w+\.)+(?=[A-Z])", "", text) for text in listed if text != "self"]
+    listed = [re.sub(r"Annotated\[(.+), MinLen\(.+?\)\]", r"\1", text) for text in listed]
     returned = whole.return_annotation
     arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
     line = f"({', '.join(listed)}){arrow}"

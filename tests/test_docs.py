@@ -123,7 +123,7 @@ def test_the_reference_has_every_command_key_and_public_name(site):
     measures = (site / "reference" / "measures.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in measures for name in plugins.names("evals.scorers"))
     python = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    assert all(f'id="al{name.lower()}"' in python for name in al.__all__ if name != "__version__")
+    assert all(f'id="al.{name}"' in python for name in al.__all__ if name != "__version__")
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ class ModelUnavailable(ConfigError):
 
 
 class DatasetError(AgentlabError):
+    """A data set that cannot be read; `path` and `line` locate the problem."""
+
     def __init__(self, problem: str, path: str | Path, line: int | None = None) -> None:
         self.path = Path(path)
         self.line = line
@@ -108,11 +110,15 @@ class MemoryUnavailable(AgentlabError):
 
 
 class ToolError(AgentlabError):
+    """A refusal or failure of a tool; the model reads its text."""
+
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class ModelError(AgentlabError):
+    """A failed model call; `model` is the model's name."""
+
     def __init__(self, problem: str, model: str = "") -> None:
         self.model = model
         super().__init__(f"{model}: {problem}" if model else problem)

@@ -75,6 +75,8 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
+    """One message of a conversation: `role` is system, user, agent (the model) or tool."""
+
     role: Role
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -139,6 +141,8 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
+    """One completion of a model: its message, token counts and finish reason."""
+
     message: Message
     usage: Usage = Usage()
     model: str = ""

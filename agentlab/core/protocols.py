@@ -193,7 +193,8 @@ class Tool(Protocol):
     """A tool for a model; an optional attribute `instruction` explains how to write the arguments."""
 
     @property
-    def spec(self) -> ToolSpec: ...
+    def spec(self) -> ToolSpec:
+        """Name, description and JSON schema of the arguments."""
 
     def run(self, arguments: dict[str, Any], context: ToolContext, /) -> Awaitable[str] | str:
         """Run with validated arguments and return a text; raises ToolError with a sentence that helps the model."""

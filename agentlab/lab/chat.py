@@ -43,14 +43,16 @@ CLOSING_SECONDS = 60
 
 
 class Chat:
-    """One live conversation with a flow: `reply = await chat.say("...")`, or `chat.say_sync("...")`.
+    """One live conversation with a flow, opened by `lab.chat(...)`: `reply = await chat.say("...")`.
 
-    With a path as `database`, the conversation goes on where the last chat with it ended (`chat.jsonl` for `chat` or
-    `chat.sqlite`). Such a chat always asks the model: what a lab records of it serves `save` and replays. With a folder
-    as `memory`, what was remembered stays there, or in the data folder of a flow that has one. Without them both end
-    with the lab. `mcp` is a file of servers whose tools the flow has on top. With `begins_with`, from `turns_until` of
-    another chat or from a data set, it goes on after turns that are not asked again. `clock` says when a turn takes
-    place. `on_event` is called with every item of `stream`.
+    `documents` is a file, a folder or a list (default: those of the data sets). `database` is the file of the
+    conversation: a later chat with it continues the conversation (`chat.jsonl` for `chat` or `chat.sqlite`). Such a
+    chat always calls the model; its recordings serve `save` and replays. `memory` is the folder of the long-term
+    memory; a flow with a data folder keeps its memory there. Without them, both end with the lab.
+
+    `mcp` is a file of MCP servers, whose tools are added. `begins_with` are earlier turns, from `turns_until` of
+    another chat or from a data set; the flow does not answer them again. `clock` returns the time of a turn.
+    `on_event` is called with every item of `stream`.
     """
 
     def __init__(
@@ -99,36 +101,40 @@ class Chat:
 
     @property
     def trace(self) -> Trace:
+        """Events of the conversation; `trace.steps()` is their text."""
         return self._seat.trace
 
     @property
     def stream(self) -> Stream:
+        """Live events of a reply; `stream.on("reply_text", listener)` calls `listener` with each item."""
         return self._seat.stream
 
     @property
     def turn_rows(self) -> list[Turn]:
-        """The turns since the conversation began, in earlier chats too, as rows of a data set."""
+        """Turns of the conversation, those of earlier chats included, as rows of a data set."""
         return [row.turn for row in self.told.rows]
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
+        """Send a message and return the flow's reply; raises the error of a failed turn."""
         return await asyncio.wrap_future(self.submit(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def say_sync(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
+        """Send a message and wait for the reply: for scripts."""
         return self._loop.result_of(self.submit(text, speaker_id=speaker_id, speaker_name=speaker_name))
 
     def submit(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Future[Reply]:
-        """As `say`, for whoever waits in a way of their own; `stop` breaks it off."""
+        """Send a message and return a future of the reply; `stop` cancels it."""
         turn = UserTurn(text=text, speaker_id=speaker_id, speaker_name=speaker_name)
         self._current_reply = self._loop.submit(self._say(turn))
         return self._current_reply
 
     def stop(self) -> None:
-        """Break off the reply that is under way; of what was said, that stays which the flow had stored by then."""
+        """Cancel the running reply; messages that the flow has stored stay."""
         if self._current_reply is not None:
             self._current_reply.cancel()
 
     def facts_sync(self) -> tuple[Fact, ...]:
-        """What memory holds, the flow's own or else the long-term one, oldest first; () for a flow without one.
+        """Return the facts in memory, oldest first: the flow's own memory or the long-term one; () without a memory.
 
         Raises MemoryUnavailable.
         """
@@ -148,20 +154,21 @@ class Chat:
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
 
     def save(self, folder: str | Path) -> str:
-        """Write the conversation to `folder` as a data set with its recordings; returns the command that replays it.
+        """Write the conversation to `folder` as a data set with recordings; return the command that replays it.
 
-        Raises ConfigError where nothing was said, and where the folder has files already.
+        Raises ConfigError for an empty conversation, and for a folder that has files.
         """
         # What a turn does in the background is asked for in a replay, too.
         self._loop.run_coroutine(self._finished())
         return save_chat(self._bench, self.variant, self.told, self.documents, self._seat.mcp, Path(folder))
 
     def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
-        """Add a turn of this conversation to the data set `folder` as a test case, and return the case's id.
+        """Add a turn of this conversation to the data set `folder` as a test case; return the id of the case.
 
-        `turn` counts from 1; what was said before it becomes history, and `corrected` is what it should have been
-        answered, "" where it should have been declined. A folder that is new gets the chat's documents. Raises
-        ConfigError where there is no such turn, and DatasetError where the folder is no data set.
+        `turn` counts from 1; earlier turns become history. `corrected` is the expected answer, "" if the flow should
+        have declined. A new folder gets the chat's documents.
+
+        Raises ConfigError for an unknown turn, DatasetError for a folder that is no data set.
         """
         *before, asked = self.turns_until(turn)
         answers = [corrected.strip()] if corrected.strip() else []
@@ -170,9 +177,9 @@ class Chat:
         return add_conversation(Path(folder), turns, self.documents, source="a live conversation").id
 
     def turns_until(self, turn: int) -> list[Turn]:
-        """The first `turn` turns with their replies, for a chat that goes on from there: a fork.
+        """Return the first `turn` turns with their replies, for the `begins_with` of another chat: a fork.
 
-        Raises ConfigError where there are not so many.
+        Raises ConfigError for more turns than there are.
         """
         rows = self.told.rows[:turn]
         if turn < 1 or len(rows) < turn:
@@ -184,9 +191,9 @@ class Chat:
         ]
 
     def reset_sync(self) -> None:
-        """Begin a new conversation: what was said is no longer read, and what was being fetched for it is dropped.
+        """Start a new conversation with an empty history.
 
-        Long-term memory stays, and what is on its way there arrives.
+        Long-term memory stays, and running writes to it finish. Other background work is cancelled.
         """
         self._loop.run_coroutine(self._reset())
 
@@ -243,7 +250,7 @@ class Chat:
                 self._seat.recorder.recordings = self.told.recordings()
 
     async def close(self) -> None:
-        """Break off a reply, finish what is on its way to memory, and close that; to be awaited on the lab's loop."""
+        """Cancel a reply, finish writes to memory and close it; `lab.close` calls this on the lab's event loop."""
         self.stop()
         async with self._turn_lock:
             self._on_close(self)

@@ -90,6 +90,7 @@ class Session(MemoryVerbs, BackgroundWork):
         return cast("T", self._kept[slot])
 
     def new_id(self, prefix: str) -> str:
+        """Return the next id of the conversation: `prefix_1`, `prefix_2` and so on."""
         self._ids += 1
         return f"{prefix}_{self._ids}"
 
@@ -107,6 +108,7 @@ class Session(MemoryVerbs, BackgroundWork):
         return self.prompt(name) if name in self.has.prompts else default
 
     def tool_specs(self) -> tuple[ToolSpec, ...]:
+        """Return the descriptions of the flow's tools, for `complete(tools=...)`."""
         return tuple(tool.spec for tool in self.tools.values())
 
     def turn_events(self) -> list[Event]:

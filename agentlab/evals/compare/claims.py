@@ -44,9 +44,11 @@ class ClaimResult:
 
     @property
     def reading(self) -> str:
+        """`yes`, `no` or `undecided`, at the level .05."""
         return "yes" if self.p_adjusted < ALPHA else "no" if self.refuted else "undecided"
 
     def to_json(self) -> dict[str, Any]:
+        """Return plain data, as `agentlab compare --json` prints it."""
         return {**asdict(self), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:

@@ -101,6 +101,10 @@ class StoredRun:
         return self.folder.ledger
 
     def trace(self, flow: str, conversation: str, epoch: int = 0) -> Trace:
+        """Return the events of one conversation in one flow; `.steps()` is their text.
+
+        Raises RunError for an unknown flow or conversation, and for an imported run, which has no events.
+        """
         try:
             return self.traces[flow, conversation, epoch]
         except KeyError:

@@ -24,11 +24,13 @@ def test_help_and_import_load_no_sdk():
     assert run_python("import agentlab; print(agentlab.__version__)").strip() == __version__
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists_and_has_a_docstring_of_its_own():
     import agentlab
 
-    for name in agentlab.__all__:
-        assert getattr(agentlab, name) is not None
+    for name in {*agentlab.__all__} - {"__version__"}:
+        value = getattr(agentlab, name)
+        text = (vars(value) if isinstance(value, type) else {"__doc__": value.__doc__}).get("__doc__") or ""
+        assert len(text) > 20 and not text.startswith(f"{name}("), name
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = agentlab.nonsense
 
