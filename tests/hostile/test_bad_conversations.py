@@ -137,7 +137,7 @@ def test_what_does_not_add_up_is_set_apart_and_played_again(colours, tmp_path, c
     with pytest.raises(RunError, match=r"1 conversations are quarantined .*straying c01.* --resume"):
         write_baseline(run, tmp_path / "never.jsonl")
     assert main(["show", str(run.path)]) == 0
-    assert "quarantined: straying c01: something came after its last turn" in " ".join(capsys.readouterr().out.split())
+    assert "quarantined: straying c01: an event came after its last turn" in " ".join(capsys.readouterr().out.split())
     flow.strays = False
     again = play(colours, tmp_path / "run", flow, resume=True)
     assert again.result.status == "complete" and not again.result.quarantined

@@ -153,7 +153,7 @@ def test_a_limit_that_parts_of_a_run_cannot_share_is_one_line(data, tmp_path, ca
     run += ["--model", f"scripted/{tmp_path / 'replies.yaml'}", "--executor", "processes", "--workers", "2"]
     run += ["--set", "embedder=hashing/hashing-64", "--set", "limits={scripted*: {concurrent: 1}}"]
     assert main(run) == 1
-    assert "concurrent: 1, which 2 parts of a run cannot share; use --workers 1" in capsys.readouterr().err
+    assert "concurrent is 1, too few for 2 workers; use --workers 1" in capsys.readouterr().err
 
 
 def test_a_run_without_a_turn_is_shown_and_not_exported(data, tmp_path, capsys, own_home):

@@ -82,7 +82,7 @@ def test_flows_that_cannot_remember_are_refused_before_anything_is_written(datas
     async def forgetful(turn, session):
         return Reply(text="hm")
 
-    with pytest.raises(ConfigError, match="no flow of this run has a long-term memory, and 'told' asks"):
+    with pytest.raises(ConfigError, match="no flow of this run has a long-term memory, but 'told' needs one"):
         play(dataset, tmp_path / "never", forgetful, {"flow": "chatbox", "memory": "none"})
     with pytest.raises(ConfigError, match="no step that writes to memory"):
         play(dataset, tmp_path / "never", "discord", ingest="flow")

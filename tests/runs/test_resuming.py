@@ -57,7 +57,7 @@ def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, 
             laboratory.run_sync(out=out)
     with (
         lab(dataset, flows=["tools"]) as laboratory,
-        pytest.raises(RunError, match="spec: flows was not the same in that run"),
+        pytest.raises(RunError, match="spec: flows differs in that run"),
     ):
         laboratory.run_sync(out=out, resume=True)
     (tmp_path / "other").mkdir()

@@ -161,7 +161,7 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
 
     out = tmp_path / "shared" / "run"
     interrupted()
-    with pytest.raises(RunError, match="was begun with --executor; go on with it with --executor"):
+    with pytest.raises(RunError, match="was started with --executor; resume it with --executor"):
         replay_on(recorded, out)
     run = shared(recorded, out, "at once", workers=4, resume=True)
     assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
@@ -171,7 +171,7 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
     shared(recorded, out, "at once", resume=True)
     assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).is_sealed
     whole = tmp_path / "alone" / "run"
-    with pytest.raises(RunError, match="was begun without --executor"):
+    with pytest.raises(RunError, match="was started without --executor"):
         shared(recorded, whole, "at once", resume=True)
 
 
@@ -291,7 +291,7 @@ def test_one_budget_is_shared_by_all(tmp_path, own_home):
         assert calls == 4, "two of each"
         again = laboratory.run_sync(out=tmp_path / "run", executor="threads", workers=2, resume=True)
         assert again.summary["flows"]["answering"]["llm_calls"] == calls, "what was spent before counts"
-        with pytest.raises(ConfigError, match="the budget has calls: 5, which 6 parts of a run cannot share"):
+        with pytest.raises(ConfigError, match="the budget: calls is 5, too few for 6 workers"):
             laboratory.run_sync(out=tmp_path / "more", executor="threads", workers=6)
 
 
@@ -299,8 +299,8 @@ def test_one_budget_is_shared_by_all(tmp_path, own_home):
     "options, said",
     [
         ({"executor": "proceses"}, "Did you mean 'processes'?"),
-        ({"executor": "processes", "workers": 0}, "one at least"),
-        ({"executor": "processes", "scheduler": "tcp://x:1"}, "use --executor dask"),
+        ({"executor": "processes", "workers": 0}, "use at least 1"),
+        ({"executor": "processes", "scheduler": "tcp://x:1"}, "add --executor dask"),
         ({"executor": "at once", "on_event": print}, "run without --executor"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a run will take, as far as it can be known before it starts, and what it may spend."""
+"""Estimate of a run before it starts, and its budget."""
 
 from __future__ import annotations
 
@@ -16,66 +16,70 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 ASSUMED_CALL_USAGE = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
 OVERDRAFT_FACTOR = 1.1
-"""Shares of a budget that finishing the conversations under way may come to."""
+"""Multiple of the budget that running conversations may use before they are stopped."""
 WRITE_CALLS_GUESSED = 2
-"""Of a flow that fills its memory itself, for each thing it is told: what to do, and the arguments."""
+"""Assumed calls of a flow that fills its memory, per message: choose an operation, and its arguments."""
 
 
 def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
-    """Calls from what each flow says of itself; minutes where the model knows its pace; dollars by the price table."""
+    """Return a line with the expected calls, minutes and dollars of a run.
+
+    Calls come from `CALLS_PER_TURN` of each flow, minutes from the model if it reports its pace, dollars from the price
+    table.
+    """
     variants, spec = bench.variants, bench.spec
     conversations = sum(len(d.conversations) for d in datasets) * len(variants) * spec.epochs
     turns = sum(d.turns for d in datasets) * spec.epochs
     writes = 0
     if spec.ingest == "flow":
-        told = sum(
+        messages = sum(
             len(session.turns) for d in datasets for sessions in d.memory_sessions.values() for session in sessions
         )
-        writes = WRITE_CALLS_GUESSED * told * spec.epochs
+        writes = WRITE_CALLS_GUESSED * messages * spec.epochs
     calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
-    # A flow that does not say how often it asks is taken to ask once a turn.
-    about = "at least" if any(v.says("CALLS_PER_TURN") is None for v in variants) else "about"
+    # A flow without CALLS_PER_TURN is assumed to make one call per turn.
+    bound = "at least" if any(v.says("CALLS_PER_TURN") is None for v in variants) else "about"
     flows = f" over {len(variants)} flows" if len(variants) > 1 else ""
-    work = f"{conversations} conversations, {turns * len(variants)} turns{flows}, {about} {sum(calls):.0f} model calls"
+    work = f"{conversations} conversations, {turns * len(variants)} turns{flows}, {bound} {sum(calls):.0f} model calls"
     if spec.mode == "replay":
-        return f"{work}, all from recordings: no model is asked, nothing is billed"
+        return f"{work}, all from recordings: no model calls, no cost"
 
     def total(per_call: Callable[[str], float | None]) -> float | None:
-        found = [(made, per_call(v.model)) for made, v in zip(calls, variants, strict=True)]
-        summed: float | None = exact_sum(None if each is None else made * each for made, each in found)
-        return summed
+        amounts = [(made, per_call(v.model)) for made, v in zip(calls, variants, strict=True)]
+        sum_: float | None = exact_sum(None if each is None else made * each for made, each in amounts)
+        return sum_
 
     seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, ASSUMED_CALL_USAGE))
     minutes = "unknown time" if seconds is None else f"about {max(1, round(seconds / 60))} min"
     usd = "price unknown" if dollars is None else f"about ${dollars:.2f}"
-    known = "; what is recorded is not asked again" if spec.mode == "auto" else ""
-    lacking = "".join(
-        f"\n{model} has no price, so what it costs stays unknown; give it one with --set prices=prices.yaml, a file"
+    note = "; recorded calls are not repeated" if spec.mode == "auto" else ""
+    unpriced = "".join(
+        f"\n{model} has no price, so its cost is unknown; set one with --set prices=prices.yaml, a file"
         f" with models: {{{model}: {{input: 0.25, output: 2.00}}}}, dollars per million tokens"
         for model in dict.fromkeys(v.model for v in variants)
         if bench.prices.price_of(model) is None
     )
-    return f"{work}, {minutes}, {usd}{known}{lacking}"
+    return f"{work}, {minutes}, {usd}{note}{unpriced}"
 
 
 class Budget:
-    """The limits of a run, and what was paid for."""
+    """The budget of a run, and the spending so far."""
 
     def __init__(self, limits: BudgetSpec, cost: Callable[[str, Usage], float | None]) -> None:
-        """`cost` is in dollars, of a call of a model."""
+        """Take the limits, and `cost`, which returns the dollars of a call from model and usage."""
         self._limits: dict[str, float] = limits.model_dump(exclude_none=True)
         self._cost = cost
         self._paid = Totals()
-        self._began = time.monotonic()
-        self._has_told = False
+        self._started = time.monotonic()
+        self._is_reported = False
 
     def count(self, trace: Trace, event: Event) -> None:
-        """To be called with each new event, and once with those of earlier sittings."""
+        """Charge an event; call it for each new event, and once for those of earlier processes."""
         if not (self._limits and event.is_billable and event.origin == "live"):
             return
         paid = billed_totals([event])
-        if isinstance(event, ModelCall) and _is_broken_off(event):
-            # Nobody knows its tokens: it counts as a call of middling length.
+        if isinstance(event, ModelCall) and _is_interrupted(event):
+            # Its tokens are unknown, so it is charged as a call of assumed length.
             paid = Totals(
                 llm_calls=1,
                 input_tokens=ASSUMED_CALL_USAGE.input_tokens,
@@ -86,36 +90,36 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no more conversations are to begin."""
+        """True if no more conversations may start."""
         return self._has_reached(1.0)
 
     @property
     def is_overdrawn(self) -> bool:
-        """Whether those under way are not to be finished either."""
+        """True if running conversations must stop, too."""
         return self._has_reached(OVERDRAFT_FACTOR)
 
-    def _has_reached(self, share: float) -> bool:
+    def _has_reached(self, fraction: float) -> bool:
         if not self._limits:
             return False
-        paid, minutes = self._paid, (time.monotonic() - self._began) / 60
+        paid, minutes = self._paid, (time.monotonic() - self._started) / 60
         tokens = exact_sum((paid.input_tokens, paid.output_tokens))
         spent = {"usd": paid.cost_usd, "calls": paid.llm_calls, "tokens": tokens, "minutes": minutes}
         why = ""
-        for name, most in self._limits.items():
-            if (reached := spent[name]) is None:
+        for name, limit in self._limits.items():
+            if (used := spent[name]) is None:
                 counted = "dollars" if name == "usd" else "they"
                 why = f"a reply reported no tokens, so {counted} can no longer be counted; the run stops here"
-            elif reached >= share * most and not why:
-                told = (
+            elif used >= fraction * limit and not why:
+                numbers = (
                     f"${paid.cost_usd or 0.0:.4f}, {paid.llm_calls} calls, {tokens or 0} tokens, {minutes:.1f} minutes"
                 )
-                why = f"the budget is spent: {told}; the run stops here and can be resumed"
-        if why and not self._has_told:
+                why = f"the budget is spent: {numbers}; the run stops here and can be resumed"
+        if why and not self._is_reported:
             log.warning("%s", why)
-            self._has_told = True
+            self._is_reported = True
         return bool(why)
 
 
-def _is_broken_off(call: ModelCall) -> bool:
-    said = call.completion
-    return said is not None and said.finish_reason == "interrupted" and said.usage.input_tokens is None
+def _is_interrupted(call: ModelCall) -> bool:
+    reply = call.completion
+    return reply is not None and reply.finish_reason == "interrupted" and reply.usage.input_tokens is None

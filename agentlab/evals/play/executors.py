@@ -1,7 +1,7 @@
-"""Where the shards of a run are played: processes of this machine, or a Dask cluster.
+"""Executors that play the shards of a run: processes of this machine, or a Dask cluster.
 
-An executor is a context manager that yields what has `submit(function, *arguments)`, whose result has `done()` and
-`result()`, as those of `concurrent.futures` and of `distributed` do.
+An opener returns a context manager of an executor with `submit(function, *arguments)`. It returns a future with
+`done()` and `result()`, as in `concurrent.futures` and `distributed`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Opener = Callable[[], AbstractContextManager[Executor]]
 
 
 def executor_factory(executor: str, workers: int, scheduler: str | None) -> Opener:
-    """What opens the executor, and opens it anew where its workers died; raises ConfigError for what is none."""
+    """Return a function that opens the executor, also again after its workers died; raises ConfigError."""
     if executor not in EXECUTORS:
         raise ConfigError(unknown_name("executor", str(executor), EXECUTORS))
     if workers < 1:
-        raise ConfigError(f"workers: {workers} is too few; there must be one at least")
+        raise ConfigError(f"workers: {workers} is too few; use at least 1")
     if scheduler is not None and executor != "dask":
-        raise ConfigError("a scheduler is that of a Dask cluster; use --executor dask")
+        raise ConfigError("a scheduler needs a Dask cluster; add --executor dask")
     return lambda: EXECUTORS[executor](workers, scheduler)
 
 
@@ -48,8 +48,8 @@ def _processes(workers: int, _: str | None) -> Iterator[Executor]:
 
 
 @contextlib.contextmanager
-def interrupts_put_off() -> Iterator[None]:
-    """Processes and threads that begin here hear nothing of Ctrl-C until they say what they do with it."""
+def interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in processes and threads that start inside, until they set a handler."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -58,7 +58,7 @@ def interrupts_put_off() -> Iterator[None]:
 
 
 def _ignore_interrupts() -> None:
-    # Ctrl-C reaches every process of a terminal; the one that shares out tells the others.
+    # Ctrl-C reaches every process of a terminal; only the driver handles it and stops the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -82,7 +82,7 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
     dask: Any = distributed
     with contextlib.ExitStack() as opened:
         if is_ours := scheduler is None:
-            with interrupts_put_off():
+            with interrupts_blocked():
                 cluster = dask.LocalCluster(
                     n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
                 )
@@ -90,10 +90,10 @@ def _dask(workers: int, scheduler: str | None) -> Iterator[Executor]:
         try:
             client = opened.enter_context(dask.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False))
         except (OSError, ValueError, TimeoutError) as problem:
-            raise ConfigError(f"there is no Dask scheduler at {scheduler}: {problem}") from None
+            raise ConfigError(f"no Dask scheduler at {scheduler}: {problem}; correct --scheduler") from None
         if is_ours:
             client.run(_ignore_interrupts)
-        # The same shard is played again where it was played before.
+        # By default Dask returns the old result for an equal call, but a shard must be played again.
         yield client.get_executor(pure=False)
 
 
@@ -101,4 +101,4 @@ EXECUTORS: dict[str, Callable[[int, str | None], AbstractContextManager[Executor
     "processes": _processes,
     "dask": _dask,
 }
-"""By name; each is given the number of workers, and the address of a scheduler."""
+"""Name -> function of the number of workers and the address of a scheduler."""

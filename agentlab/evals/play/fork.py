@@ -1,10 +1,10 @@
-"""A run that goes on where another one has been: its first turns are replayed as they were, the rest is played anew.
+"""Forks: runs that replay the first turns of another run and play the rest with another variant.
 
-    fork = Fork(turn=2, before={"tools": variant_of_then}, of="results/a")
+    fork = Fork(of="results/a", turn=2, source_variants={"tools": source_variant})
     await run(bench, fork=fork)
 
-Up to the turn the flow of then answers, from recordings alone; then the one of now takes the session over, with what
-was said, remembered and counted in it.
+The source variant answers the first `turn` turns, from recordings only. Then the session switches to the new variant
+and keeps its history, memory and counters.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from agentlab.workbench.workbench import Workbench
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """`source_variants` are the variants of then by the label of now; the first `turn` turns of a conversation
-    are theirs.
+    """A fork of the run in the folder `of`.
+
+    `source_variants` maps a label of the new run to the variant that plays the first `turn` turns.
     """
 
     of: str
@@ -41,30 +42,30 @@ class Fork:
         return {"of": self.of, "turn": self.turn, "flows": flows}
 
     def recorder(self, bench: Workbench) -> Recorder:
-        """For the first turns: they ask nobody."""
+        """Return the recorder of the first turns, which replays only."""
         return Recorder("replay", bench.recorder.recordings)
 
     async def switch(
-        self, bench: Workbench, play: Trial, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
+        self, bench: Workbench, trial: Trial, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
     ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
-        """Hand the session over to the variant of now, and return what answers from here on.
+        """Switch the session to the new variant, and return its `respond`.
 
-        `seat` is that of the first turns; what is opened for the others ends with `opened`.
+        `seat` is that of the first turns; `opened` closes the resources of the new variant.
         """
-        memory = await self._memory(bench, play, session, opened)
-        index = await bench.index(play.dataset.documents, play.variant.retrieval)
-        now = replace(seat, index=index, memory=memory, recorder=None)
-        session.switch_to(await bench.session(play.variant, now))
-        return play.variant.respond
+        memory = await self._memory(bench, trial, session, opened)
+        index = await bench.index(trial.dataset.documents, trial.variant.retrieval)
+        new_seat = replace(seat, index=index, memory=memory, recorder=None)
+        session.switch_to(await bench.session(trial.variant, new_seat))
+        return trial.variant.respond
 
     async def _memory(
-        self, bench: Workbench, play: Trial, session: Session, opened: contextlib.AsyncExitStack
+        self, bench: Workbench, trial: Trial, session: Session, opened: contextlib.AsyncExitStack
     ) -> Memory | None:
-        """What was remembered so far; copied, fact by fact, where another backend is to keep it."""
-        before, after = self.source_variants[play.variant.label].memory, play.variant.memory
+        """Return the session's memory; copy its facts if the new variant has another backend."""
+        before, after = self.source_variants[trial.variant.label].memory, trial.variant.memory
         if before == after or after is None:
             return session.memory if after is not None else None
-        memory, _ = await opened.enter_async_context(bench.memory(play.variant))
+        memory, _ = await opened.enter_async_context(bench.memory(trial.variant))
         facts = await session.memory.facts() if session.memory is not None else ()
         if facts and memory is not None:
             await write_facts(bench, memory, facts)

@@ -1,4 +1,4 @@
-"""The memory of each conversation of a run: fresh, or for a question a snapshot of what was told before."""
+"""The memory of each trial of a run: an empty one, or for a question a snapshot of a filled one."""
 
 from __future__ import annotations
 
@@ -31,44 +31,45 @@ _AGENTS = ("agent", "assistant")
 
 
 class MemoryPool:
-    """The memory of each conversation that is `left` to be played. What a memory set tells is written once, by whoever
-    asks first, and let go after the last question."""
+    """Opens the memory of each trial in `left`. The first question about a memory set fills its memory, and the last
+    one closes it.
+    """
 
-    def __init__(self, bench: Workbench, account: RunState, left: Iterable[Trial]) -> None:
+    def __init__(self, bench: Workbench, state: RunState, left: Iterable[Trial]) -> None:
         self._bench = bench
-        self._account = account
-        self._due = Counter(map(self._key, left))
-        """Questions to come, by the memory they are asked against."""
+        self._state = state
+        self._questions_left = Counter(map(self._key, left))
+        """Filled memory -> number of questions that still need it."""
         self._filled: dict[TrialKey, Memory] = {}
         self._filling: defaultdict[TrialKey, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._open: defaultdict[TrialKey, contextlib.AsyncExitStack] = defaultdict(contextlib.AsyncExitStack)
 
     @contextlib.asynccontextmanager
-    async def memory(self, assigned: Trial) -> AsyncIterator[tuple[Memory | None, Path | None]]:
-        """What the conversation has to itself: a fresh memory, the one that its data set says it begins with (and its
-        folder, where flows keep more than facts), or for a question a snapshot of the filled one.
+    async def memory(self, trial: Trial) -> AsyncIterator[tuple[Memory | None, Path | None]]:
+        """Yield the trial's memory, and its folder if the data set supplies an initial memory.
 
-        Raises Stopped where filling it would cost more than is left.
+        The memory is empty, the initial one of the data set, or for a question a snapshot of the filled one. Raises
+        Stopped if the budget is spent before the memory is filled.
         """
-        key = self._key(assigned)
+        key = self._key(trial)
         if key is None:
-            begins_with = assigned.dataset.initial_memories.get(assigned.conversation.id)
-            async with self._bench.memory(assigned.variant, begins_with) as (memory, folder):
-                yield memory, folder if begins_with is not None else None
+            initial = trial.dataset.initial_memories.get(trial.conversation.id)
+            async with self._bench.memory(trial.variant, initial) as (memory, folder):
+                yield memory, folder if initial is not None else None
             return
         async with self._filling[key]:
             if key not in self._filled:
-                self._filled[key] = await self._fill(key, assigned)
+                self._filled[key] = await self._fill(key, trial)
         try:
             snapshot = await self._filled[key].snapshot()
-        except MemoryUnavailable as gone:
-            snapshot = UnavailableMemory(str(assigned.variant.memory), str(gone))
+        except MemoryUnavailable as problem:
+            snapshot = UnavailableMemory(str(trial.variant.memory), str(problem))
         try:
             yield snapshot, None
         finally:
             await snapshot.close()
-            self._due[key] -= 1
-            if not self._due[key]:
+            self._questions_left[key] -= 1
+            if not self._questions_left[key]:
                 await self._release(key)
 
     async def close(self) -> None:
@@ -79,26 +80,26 @@ class MemoryPool:
         was_filled = self._filled.pop(key, None) is not None
         await self._open.pop(key).aclose()
         if was_filled and self._bench.spec.ingest == "flow":
-            self._account.finish_trial(key)
+            self._state.finish_trial(key)
 
-    def _key(self, assigned: Trial) -> TrialKey | None:
-        """Which filled memory is asked; None where the conversation has one of its own, or none."""
-        variant, question = assigned.variant, assigned.conversation
+    def _key(self, trial: Trial) -> TrialKey | None:
+        """Return the key of the filled memory that the trial needs; None if it needs none."""
+        variant, question = trial.variant, trial.conversation
         if not isinstance(question, Question) or variant.memory is None:
             return None
-        name = ingest_name(assigned.dataset.name, question)
+        name = ingest_name(trial.dataset.name, question)
         by_flow = self._bench.spec.ingest == "flow"
-        return (variant.label, name, assigned.epoch) if by_flow else (str(variant.memory), name, 0)
+        return (variant.label, name, trial.epoch) if by_flow else (str(variant.memory), name, 0)
 
-    async def _fill(self, key: TrialKey, assigned: Trial) -> Memory:
-        variant, question = assigned.variant, assigned.conversation
+    async def _fill(self, key: TrialKey, trial: Trial) -> Memory:
+        variant, question = trial.variant, trial.conversation
         memory, _ = await self._open[key].enter_async_context(self._bench.memory(variant))
-        assert memory is not None and isinstance(question, Question), "as the key says"
-        sessions = assigned.dataset.memory_sessions[question.memory_of]
+        assert memory is not None and isinstance(question, Question), "a key means a question and a memory"
+        sessions = trial.dataset.memory_sessions[question.memory_of]
         if self._bench.spec.ingest == "flow":
-            if self._account.budget.is_spent:
+            if self._state.budget.is_spent:
                 raise Stopped
-            await self._play(self._account.start_trial(key), variant, sessions, memory)
+            await self._play(self._state.start_trial(key), variant, sessions, memory)
         else:
             try:
                 facts = [
@@ -107,48 +108,48 @@ class MemoryPool:
                     for turn in session.turns
                 ]
                 await write_facts(self._bench, memory, facts)
-            except MemoryUnavailable as gone:
-                # Should it come back, it is still empty: each question says that there is no memory, and is marked.
-                log.warning("what was told could not be written to memory: %s", gone)
-                return UnavailableMemory(str(variant.memory), str(gone))
+            except MemoryUnavailable as problem:
+                # The memory may come back, but it would be empty. So every question reports it as unavailable.
+                log.warning("the facts could not be written to memory: %s", problem)
+                return UnavailableMemory(str(variant.memory), str(problem))
         return memory
 
     async def _play(self, trace: Trace, variant: Variant, sessions: Sequence[MemorySession], memory: Memory) -> None:
         session = await self._bench.session(variant, Seat(trace=trace, memory=memory))
         driver = TurnDriver(session)
         number = 0
-        for part in sessions:
+        for source in sessions:
             session.forget_history()
-            for told in part.turns:
-                if self._account.budget.is_spent:
+            for turn in source.turns:
+                if self._state.budget.is_spent:
                     raise Stopped
-                asked = UserTurn(
-                    text=f"{told.speaker}: {told.text}",
-                    speaker_id=told.speaker,
-                    speaker_name=told.speaker,
-                    session=part.session_id,
+                message = UserTurn(
+                    text=f"{turn.speaker}: {turn.text}",
+                    speaker_id=turn.speaker,
+                    speaker_name=turn.speaker,
+                    session=source.session_id,
                 )
-                played = await driver.play(partial(_ingest_turn, told, variant), number, asked, now=part.said_at)
-                if played.failure is not None:
-                    log_failure(session, played)
-                    session.notify(INGEST_FAILED, str(played.error))
+                result = await driver.play(partial(_ingest_turn, turn, variant), number, message, now=source.said_at)
+                if result.failure is not None:
+                    log_failure(session, result)
+                    session.notify(INGEST_FAILED, str(result.error))
                 await driver.finish_background()
                 number += 1
 
 
 async def write_facts(bench: Workbench, memory: Memory, facts: Sequence[Fact]) -> None:
-    """Write facts to memory as they are, with their ids and times."""
+    """Write facts to memory unchanged, with their ids and times."""
     texts, ids = [fact.text for fact in facts], iter([fact.id for fact in facts])
     vectors = await bench.embedder.embed(texts)
     await memory.ingest(texts, vectors, created=[fact.created for fact in facts], new_id=lambda: next(ids))
 
 
-async def _ingest_turn(told: MemoryTurn, variant: Variant, asked: UserTurn, session: Session) -> Reply:
-    """The flow's step that writes to memory, as a turn; what an agent said only enters the history."""
-    # The name of the step says which turn of the data set it was.
-    with session.step("told", told.id):
-        if told.speaker.lower() in _AGENTS:
-            session.save_message("agent", told.text)
+async def _ingest_turn(turn: MemoryTurn, variant: Variant, message: UserTurn, session: Session) -> Reply:
+    """Run the flow's `write_memory` as a turn; an agent's message only enters the history."""
+    # The name of the step is the id of the data set's turn.
+    with session.step("told", turn.id):
+        if turn.speaker.lower() in _AGENTS:
+            session.save_message("agent", turn.text)
         else:
-            await variant.says("write_memory")(asked, session)  # a flow without this step is refused before the run
+            await variant.says("write_memory")(message, session)  # a flow without this step is refused before the run
     return Reply(text="")

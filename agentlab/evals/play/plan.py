@@ -1,4 +1,4 @@
-"""Who plays which conversation, in the order in which they begin; a share of a run has a part of the conversations."""
+"""Plan of a run: its trials, in the order in which they start, and its partitions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentlab.workbench.workbench import Workbench
 
 
 class Stopped(Exception):
-    """The run stops; the conversation that is under way begins again when it is continued."""
+    """Raised to stop the run; a resumed run starts the unfinished conversation again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One conversation to be played through one flow."""
+    """One conversation, one flow, one epoch."""
 
     variant: Variant
     dataset: Dataset
@@ -34,17 +34,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Partition:
-    """One of `parts` equal parts of a run: its conversations, each with all flows and epochs."""
+    """One of `parts` partitions of a run: some of its conversations, with all flows and epochs."""
 
     number: int = 0
     parts: int = 1
 
     def of(self, dataset: Dataset) -> Iterator[Conversation]:
-        """Questions about one memory stay together, so that it is filled once."""
+        """Yield the conversations of the partition; questions about one memory stay together."""
         groups: dict[str, int] = {}
         for conversation in dataset.conversations:
-            about = conversation.memory_of if isinstance(conversation, Question) else conversation.id
-            if groups.setdefault(about, len(groups)) % self.parts == self.number:
+            group = conversation.memory_of if isinstance(conversation, Question) else conversation.id
+            if groups.setdefault(group, len(groups)) % self.parts == self.number:
                 yield conversation
 
 
@@ -54,9 +54,9 @@ WHOLE_RUN = Partition()
 def assignments(
     bench: Workbench, datasets: Sequence[Dataset], share: Partition, order: Sequence[str] = ()
 ) -> list[Trial]:
-    """What is to be played of a run; the conversations that `order` names come first, in that order."""
+    """Return the trials of a partition; the conversations in `order` come first, in that order."""
     positions = {name: position for position, name in enumerate(order)}
-    # Flows take turns on each conversation, so that a machine that slows down slows all of them.
+    # Flows alternate on each conversation, so that a slower machine slows all flows equally.
     planned = [
         Trial(variant, dataset, conversation, conversation_name(dataset, conversation, datasets), epoch)
         for epoch in range(bench.spec.epochs)

@@ -1,7 +1,7 @@
-"""Plays the conversations of a run, or a share of them, through every flow, as many at a time as the spec says.
+"""Play the conversations of a run or partition through every flow, `concurrency` of them at a time.
 
-A turn that raises is a failed turn: it keeps what it cost, scores 0 and is never dropped. Conversations are independent
-of each other; the turns of one come in order.
+A turn that raises is a failed turn: it keeps its costs, scores 0 and is never dropped. Conversations are independent;
+the turns of one conversation are played in order.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 MAX_CONSECUTIVE_UNREACHABLE = 10
-"""A model that was asked in vain for so many turns is down: going on would only make failed turns of the others."""
+"""Failed turns in a row after which the model counts as down and the run stops."""
 
 
 class Player:
-    """The conversations of a run, or those of `share`, as they are being played."""
+    """Plays the conversations of a run, or of the partition `share`."""
 
     def __init__(
         self,
@@ -59,69 +59,69 @@ class Player:
         watch: RunObserver | None = None,
         keep_failures: bool = False,
     ) -> None:
-        """With `watch` the conversations are played in its order, until it says that the run may stop."""
+        """With `watch`, conversations are played in the observer's order, until it stops the run."""
         self._bench = bench
         self._folder = folder
         self._fork = fork
         self._on_event = on_event
         planned = assignments(bench, datasets, share, watch.order if watch else ())
-        self._account = RunState(bench, datasets, planned, folder, watch, keep_failures=keep_failures)
-        self._remaining = [*self._account.left.values()]
-        self._memories = MemoryPool(bench, self._account, map(self._first, self._remaining))
-        self._pace = ProgressTracker(turns_of(self._remaining), on_progress)
+        self._state = RunState(bench, datasets, planned, folder, watch, keep_failures=keep_failures)
+        self._remaining = [*self._state.left.values()]
+        self._memories = MemoryPool(bench, self._state, map(self._first, self._remaining))
+        self._tracker = ProgressTracker(turns_of(self._remaining), on_progress)
         self._consecutive_unreachable = 0
-        """Turns in a row, of whatever conversation, that failed because the model could not be reached."""
+        """Turns in a row, over all conversations, that failed because the model was unreachable."""
 
     async def play(self) -> Played:
-        """Play what is left, until the watch, if there is one, says that the run may stop."""
-        account = self._account
-        await account.resume(fingerprints(self._bench.scorers, self._bench.embedder.name))
+        """Play the remaining trials, until all have ended or the observer stops the run."""
+        state = self._state
+        await state.resume(fingerprints(self._bench.scorers, self._bench.embedder.name))
         await self._prepare()
-        self._pace.begin()
-        waiting = iter(self._remaining)
+        self._tracker.begin()
+        trials = iter(self._remaining)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._bench.spec.concurrency):
-                    group.create_task(self._work(waiting))
+                    group.create_task(self._work(trials))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
             await self._memories.close()
             self._folder.flush()
-        return account.close({name: limits.summary() for name, limits in self._bench.limits().items()})
+        return state.close({name: limits.summary() for name, limits in self._bench.limits().items()})
 
     async def _prepare(self) -> None:
         """Start models and build indexes."""
-        for play in {(each.dataset.name, each.variant.label): each for each in self._remaining}.values():
-            await self._bench.model(play.variant.model)
-            await self._bench.index(play.dataset.documents, play.variant.retrieval, self._pace.report_indexing)
+        for trial in {(each.dataset.name, each.variant.label): each for each in self._remaining}.values():
+            await self._bench.model(trial.variant.model)
+            await self._bench.index(trial.dataset.documents, trial.variant.retrieval, self._tracker.report_indexing)
 
-    async def _work(self, waiting: Iterator[Trial]) -> None:
-        for play in waiting:
-            if self._account.follower.should_stop or self._account.budget.is_spent or self._is_down:
+    async def _work(self, trials: Iterator[Trial]) -> None:
+        for trial in trials:
+            if self._state.follower.should_stop or self._state.budget.is_spent or self._is_down:
                 return
             try:
-                await self._play(play)
+                await self._play(trial)
             except Stopped:
                 return
 
-    def _first(self, play: Trial) -> Trial:
-        """Who plays the first turns of it."""
-        return play if self._fork is None else replace(play, variant=self._fork.source_variants[play.variant.label])
+    def _first(self, trial: Trial) -> Trial:
+        """Return the trial with the variant that plays its first turns."""
+        return trial if self._fork is None else replace(trial, variant=self._fork.source_variants[trial.variant.label])
 
-    async def _play(self, play: Trial) -> None:
-        conversation, first = play.conversation, self._first(play)
+    async def _play(self, trial: Trial) -> None:
+        conversation, first = trial.conversation, self._first(trial)
         stub = StubTools(
             [ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in conversation.tools]
         )
         today = conversation.metadata.get("today")
-        earlier = self._account.earlier_answers(play, await self._bench.model(first.variant.model))
+        earlier = self._state.earlier_answers(trial, await self._bench.model(first.variant.model))
         recorder = None if self._bench.spec.mode != "live" else earlier
         async with contextlib.AsyncExitStack() as opened:
             memory, folder = await opened.enter_async_context(self._memories.memory(first))
             seat = Seat(
-                index=await self._bench.index(play.dataset.documents, first.variant.retrieval),
-                trace=self._account.start_trial(play.key),
+                index=await self._bench.index(trial.dataset.documents, first.variant.retrieval),
+                trace=self._state.start_trial(trial.key),
                 tools=stub.tools,
                 memory=memory,
                 folder=folder,
@@ -133,60 +133,60 @@ class Player:
                 session.stream.on("*", functools.partial(self._on_event, session.trace))
             driver = TurnDriver(session)
             respond = first.variant.respond
-            part: str | None = None
+            session_id: str | None = None
             now: datetime | None = None
             for number, turn in enumerate(conversation.turns):
                 if self._fork is not None and number == self._fork.turn:
-                    respond = await self._fork.switch(self._bench, play, session, seat, opened)
+                    respond = await self._fork.switch(self._bench, trial, session, seat, opened)
                 if number > 0:
-                    if self._account.follower.should_stop or self._account.budget.is_overdrawn:
+                    if self._state.follower.should_stop or self._state.budget.is_overdrawn:
                         raise Stopped
-                    if turn.session != part:
+                    if turn.session != session_id:
                         session.forget_history()
-                part = turn.session
-                now = _moment(turn) or now
+                session_id = turn.session
+                now = _time_of(turn) or now
                 if not turn.scored:
                     session.add_history_turn(turn.user, turn.reference_answers[0] if turn.reference_answers else None)
                     continue
                 stub.begin_turn([result.model_dump() for result in turn.tool_results])
-                played = await driver.play(respond, number, _asked(turn), now=now)
+                outcome = await driver.play(respond, number, _message(turn), now=now)
                 await driver.finish_background()
-                await self._ended(play, session, played)
-        self._account.finish_trial(play.key)
+                await self._end_turn(trial, session, outcome)
+        self._state.finish_trial(trial.key)
 
-    async def _ended(self, play: Trial, session: Session, played: TurnResult) -> None:
-        _check_disk(session, played)
+    async def _end_turn(self, trial: Trial, session: Session, result: TurnResult) -> None:
+        _check_disk(session, result)
         self._consecutive_unreachable = (
-            self._consecutive_unreachable + 1 if isinstance(played.failure, Retryable) else 0
+            self._consecutive_unreachable + 1 if isinstance(result.failure, Retryable) else 0
         )
         if self._consecutive_unreachable == MAX_CONSECUTIVE_UNREACHABLE:
             log.warning(
                 "%d turns in a row failed, the last with: %s; the run stops here and can be resumed",
-                *(self._consecutive_unreachable, played.error),
+                *(self._consecutive_unreachable, result.error),
             )
         if self._is_down:
             raise Stopped
-        if played.failure is not None:
-            log_failure(session, played)
-        await self._account.record_turn(play, session.trace, played)
-        self._pace.turn_done(played.failure is not None, f"{play.key[0]} · {play.key[1]}")
-        await self._pace.yield_to_loop()
+        if result.failure is not None:
+            log_failure(session, result)
+        await self._state.record_turn(trial, session.trace, result)
+        self._tracker.turn_done(result.failure is not None, f"{trial.key[0]} · {trial.key[1]}")
+        await self._tracker.yield_to_loop()
 
     @property
     def _is_down(self) -> bool:
         return self._consecutive_unreachable >= MAX_CONSECUTIVE_UNREACHABLE
 
 
-def _moment(turn: Turn) -> datetime | None:
-    """When the conversation says that a turn takes place."""
-    if turn.scored and (moment := turn.metadata.get("now")):
-        return datetime.fromisoformat(moment)
-    with contextlib.suppress(ValueError):  # not every session is named by its date
+def _time_of(turn: Turn) -> datetime | None:
+    """Return the time of a turn according to its data set; None if unknown."""
+    if turn.scored and (now := turn.metadata.get("now")):
+        return datetime.fromisoformat(now)
+    with contextlib.suppress(ValueError):  # not every session id is a date
         return datetime.fromisoformat(turn.session or "")
     return None
 
 
-def _asked(turn: Turn) -> UserTurn:
+def _message(turn: Turn) -> UserTurn:
     speaker = turn.speaker
     return UserTurn(
         text=turn.user,
@@ -196,12 +196,12 @@ def _asked(turn: Turn) -> UserTurn:
     )
 
 
-def _check_disk(session: Session, played: TurnResult) -> None:
-    """Raise RunError where the turn, or its memory, came to nothing only because a disk is full."""
-    if played.failure is None and session.memory is None:
+def _check_disk(session: Session, result: TurnResult) -> None:
+    """Raise RunError if a full disk made the turn or its memory fail."""
+    if result.failure is None and session.memory is None:
         return
-    events = session.trace.of_turn(played.number)
-    away = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
-    for why in (played.failure, *away):
+    events = session.trace.of_turn(result.number)
+    unavailable = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
+    for why in (result.failure, *unavailable):
         if is_disk_full(why):
-            raise RunError(f"there is no room on the disk: {why}; {RESUME_HINT}")
+            raise RunError(f"the disk is full: {why}; {RESUME_HINT}")

@@ -1,4 +1,4 @@
-"""The opening of a run: do flows, data, recordings and budget fit together, and what is its folder's `run.json`?"""
+"""Checks before a run starts, and the header that its folder gets."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 _MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
-"""Of the spec of a run that is continued."""
+"""Spec keys that may change when a run is resumed."""
 _SPECIAL = ("prompt_files", "fork", "shards", "sequential")
-"""Of a header, where there is any."""
+"""Optional keys of a header."""
 
 
 def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> None:
-    """Raise ConfigError for what cannot go together, and warn of gold that contradicts itself."""
+    """Raise ConfigError if parts of the spec do not fit together; warn about lint findings."""
     for dataset in datasets:
         for variant in bench.variants:
             _check_needs(variant, dataset, bench.spec.mode)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
-        found = lint(dataset)
-        if found:
-            more = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
-            log.warning("%s%s; agentlab lint names them all", found[0], more)
+        findings = lint(dataset)
+        if findings:
+            rest = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+            log.warning("%s%s; `agentlab lint` lists all findings", findings[0], rest)
     for variant in bench.variants:
         if bench.spec.budget.usd is not None and bench.prices.price_of(variant.model) is None:
             raise ConfigError(
                 f"budget.usd: {variant.model} has no price, so dollars cannot be counted; "
-                "add it to a table of your own and name that under `prices`, or use budget.calls"
+                "add a price table under `prices`, or use budget.calls"
             )
     check_primary(bench.spec.primary, bench.scorers, datasets)
     _check_recordings(bench, resume)
@@ -55,24 +55,24 @@ def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
     for need in variant.says("NEEDS", ()):
         if not set(need.split(" or ")) <= set(has):
             raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
-        # What is replayed was answered without it: a chat needs no documents.
+        # A replay needs no documents: its replies are recorded.
         if mode != "replay" and not any(has[part] for part in need.split(" or ")):
-            raise ConfigError(f"flow {variant.label!r} needs {need}, and the data set {dataset.name!r} has none")
+            raise ConfigError(f"flow {variant.label!r} needs {need}, but the data set {dataset.name!r} has none")
 
 
 def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) -> None:
-    """Raise ConfigError where no flow can be asked about what was told before.
+    """Raise ConfigError if a memory set meets no flow with a memory.
 
-    Beside one that can, a flow without a memory shows what is answered without one.
+    One such flow is enough: a flow without a memory serves as the comparison.
     """
     if not dataset.memory_sessions:
         return
-    remembering = [variant for variant in variants if variant.memory is not None]
-    if not remembering:
+    with_memory = [variant for variant in variants if variant.memory is not None]
+    if not with_memory:
         raise ConfigError(
-            f"no flow of this run has a long-term memory, and {dataset.name!r} asks for what was told before"
+            f"no flow of this run has a long-term memory, but {dataset.name!r} needs one; set `memory` for a flow"
         )
-    for variant in remembering:
+    for variant in with_memory:
         if ingest == "flow" and variant.says("write_memory") is None:
             raise ConfigError(
                 f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
@@ -83,16 +83,16 @@ def _check_recordings(bench: Workbench, resume: bool) -> None:
     recordings = bench.recorder.recordings
     if bench.spec.mode == "record" and not resume and recordings is not None and len(recordings):
         raise ConfigError(
-            f"{bench.spec.recordings} holds recordings of {bench.spec.name!r} already; go on with --resume, keep them"
-            " and add what is new with --mode auto, or delete the file to record everything anew"
+            f"{bench.spec.recordings} already has recordings of {bench.spec.name!r}; continue with --resume, add the"
+            " missing ones with --mode auto, or delete the file to record everything again"
         )
 
 
 def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resume: bool, **special: Any) -> RunFolder:
-    """A new folder, or with `resume` the one that is there; raises RunError where that was begun with other things.
+    """Create the run folder, or with `resume` open the existing one; raises RunError if its settings differ.
 
-    `special` is None or what makes the run one of its kind: the `fork` it is, the `shards` it is cut into (one that is
-    there keeps their number), the plan of a `sequential` run, which may stop early.
+    `special` maps kinds of runs to their header or None: `fork`, `shards` (an existing folder keeps its number) and
+    `sequential`, the plan of a run that may stop early.
     """
     special["prompt_files"] = {
         f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()
@@ -118,21 +118,21 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     before = folder.header
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):
         may_change = _MAY_CHANGE if part == "spec" else ()
-        was, now = before.get(part, {}), header.get(part, {})
-        other = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key) and key not in may_change]
-        if other:
-            raise RunError(f"{path}: {part}: {', '.join(other)} was not the same in that run; it cannot be continued")
+        old, now = before.get(part, {}), header.get(part, {})
+        changed = [key for key in sorted({*old, *now}) if old.get(key) != now.get(key) and key not in may_change]
+        if changed:
+            raise RunError(f"{path}: {part}: {', '.join(changed)} differs in that run; restore it or use a new --out")
     if ("shards" in before) != ("shards" in header):
         how = "with --executor" if "shards" in before else "without --executor"
-        raise RunError(f"{path} was begun {how}; go on with it {how}")
+        raise RunError(f"{path} was started {how}; resume it {how}")
     folder.check_seal(regrade=True)
     folder.repair()
     return folder
 
 
 def _versions() -> dict[str, str]:
-    found = {"agentlab": __version__}
+    versions = {"agentlab": __version__}
     for name in ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "bm25s", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions

@@ -1,4 +1,4 @@
-"""Turns that failed because of the provider: `--resume` plays their conversations again from the first of them on."""
+"""Turns that failed because of the provider; `--resume` plays their conversations again from the first one on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentlab.wire.recorder import Recorder
 from agentlab.wire.recording_schema import Completed
 
 _ERRORS = tuple(f"{kind.__name__}:" for kind in (Retryable, RateLimited, Unreachable, ServerFault, Refused))
-"""An outage, a limit or an account: another day brings another answer. A refused request stays refused."""
+"""Errors of an outage, a limit or an account, which pass. A refused request stays refused."""
 
 
 def first_provider_failure(rows: Iterable[TurnRow]) -> int | None:
@@ -24,7 +24,7 @@ def first_provider_failure(rows: Iterable[TurnRow]) -> int | None:
 
 
 class EarlierAnswers(Recorder):
-    """The model's answers in an earlier attempt at a live conversation, before the turn that failed."""
+    """Completions of an earlier attempt at a live conversation, before the turn that failed."""
 
     def __init__(self, events: Iterable[Event], until: int, model: QueuedModel, epoch: int) -> None:
         super().__init__()
@@ -32,15 +32,15 @@ class EarlierAnswers(Recorder):
         for event in events:
             if isinstance(event, ModelCall) and event.turn < until and event.completion and event.error is None:
                 key = in_flight_key(model.name, model.endpoint, event.request, epoch)
-                found = Completed(
+                entry = Completed(
                     key=key,
                     request={"messages": [], "tools": []},
                     repeat=len(self._answers[key]),
                     seconds=event.seconds,
                     completion=event.completion,
                 )
-                self._answers[key].append(found)
+                self._answers[key].append(entry)
 
     def find(self, key: str) -> Any:
-        """Each answer serves once, in the order in which they came."""
+        """Return the next completion of this key, or None; each one serves once, in its order."""
         return self._answers[key].pop(0) if self._answers.get(key) else None

@@ -1,9 +1,9 @@
-"""Plays every conversation through every flow and writes down what happens, turn by turn.
+"""Play every conversation through every flow and store the results, turn by turn.
 
     run = await run(bench, out=Path("results/first"))
 
-A killed run is continued with `resume=True`: finished conversations are kept, the others begin again as a new take. So
-is one that stopped because its budget was spent or the model down. With an executor the conversations are shared out.
+`resume=True` continues a run that was killed, or that stopped on a spent budget or an unreachable model. It keeps
+finished conversations and starts a new attempt of the others. An executor splits the conversations over workers.
 """
 
 from __future__ import annotations
@@ -51,33 +51,32 @@ async def run(
 ) -> StoredRun:
     """Run the spec into the folder `out` (default `results/<run id>`) and return the finished run.
 
-    `executor` is `processes` or `dask` (of the cluster at `scheduler`, or a local one), and shares the conversations
-    out among `workers`; by default they are played in this process. Workers write to `out`, which they must be able to
-    reach.
+    `executor` is `processes` or `dask` (the cluster at `scheduler`, or a local one) and plays the conversations in
+    `workers` partitions. By default this process plays all of them. Workers write to `out`, a path that they share.
 
-    With `watch` conversations are played in its order, until it says that the run may stop; with `fork`
-    their first turns are those of another run. With `resume`, conversations in which the provider failed are played
-    again from that turn on, unless `keep_failures`.
+    With `watch` conversations are played in the observer's order, until it stops the run. With `fork` the first turns
+    come from another run. With `resume` a conversation in which the provider failed is played again from the failed
+    turn on, unless `keep_failures`.
 
-    Raises ConfigError where flows, data and budget do not fit together, before anything is written.
+    Raises ConfigError before anything is written, if flows, data and budget do not fit together.
     """
     shards = (os.cpu_count() or 1) if workers is None else workers
     opened = None if executor is None else executor_factory(executor, shards, scheduler)
-    for given, why in (
-        (on_event, "what flows tell while they work does not come from other processes; run without --executor"),
-        (watch, "a gate that looks while flows are played needs them in this process; run without --executor"),
-        (fork, "a fork is played in this process; run it without an executor"),
+    for argument, message in (
+        (on_event, "--events does not work with other processes; run without --executor"),
+        (watch, "a sequential gate needs all flows in this process; run without --executor"),
+        (fork, "a fork runs in this process only; run without an executor"),
     ):
-        if opened is not None and given is not None:
-            raise ConfigError(why)
+        if opened is not None and argument is not None:
+            raise ConfigError(message)
     datasets = bench.datasets()
     check_run(bench, datasets, resume)
     if resume and out is None:
-        raise ConfigError("to resume, name the folder of the run to go on with: --out DIR")
+        raise ConfigError("--resume needs the folder of the run: add --out DIR")
     run_id = f"{datetime.now():%Y%m%d-%H%M%S}-{bench.spec.name}"
     path = Path(out) if out is not None else Path("results") / run_id
     with run_log() as log_to:
-        # What is broken in the tools of a data folder ends the run while there is no folder of its own yet.
+        # An error in the tools must end the run before its folder exists.
         if not all(c.tools for d in datasets for c in d.conversations):
             for variant in bench.variants:
                 await bench.tool_managers(variant)
@@ -99,14 +98,14 @@ async def run(
             if again := sum(flow.counts["asked_again"] for flow in played.flows.values()):
                 again += folder.header.get("asked_again", 0)
                 folder.write_json("run.json", {**folder.header, "asked_again": again})
-            found = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
-            found = replace(found, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
-            folder.write_json("summary.json", found)
+            summary = summarise(folder.header, played.flows, complete=played.is_complete, secrets=folder.secrets())
+            summary = replace(summary, quarantined=played.quarantined or UNSET, limits=played.limits or UNSET)
+            folder.write_json("summary.json", summary)
             return StoredRun(folder, datasets)
 
 
 def _new_folder(path: Path) -> Path:
-    """Make the folder `path`, or one with a number behind its name if another run of the same second has it."""
+    """Create the folder `path`, or one with a number after its name if `path` exists; return the new path."""
     for number in itertools.count(1):
         folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
         try:

@@ -1,9 +1,8 @@
-"""A run in shards: each is a run folder of its own, `shards/0000` and so on, with a share of the conversations.
+"""A run in shards: each shard is a run folder, `shards/0000` and so on, with one partition of the conversations.
 
-Whoever shares out needs nothing of the workers but the folder: they append to their shards, which are locked and safe
-to kill like any run, and say in `progress.json` how far they are; a file `shards/stop` tells them to drop what they are
-at. Each has an equal part of the budget and of the limits. A shard gives back its running sums, which are added up; the
-rows stay where they are, and are read as one.
+The driver sees workers only through the shard folders. Workers append rows there and write `progress.json`; the driver
+writes `shards/stop` to stop them. A shard is locked and safe to kill, like any run. Each worker has an equal part of
+the budget and of the limits. It returns its running sums, and the driver merges them. Rows stay in the shards.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import msgspec
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.play.executors import Opener, interrupts_put_off
+from agentlab.evals.play.executors import Opener, interrupts_blocked
 from agentlab.evals.play.plan import Partition, assignments, turns_of
 from agentlab.evals.play.player import Player
 from agentlab.evals.play.preflight import open_folder
@@ -38,20 +37,20 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_END = 10.0
-"""For workers of a sitting that was broken off."""
+"""Seconds that workers of an interrupted process get to stop."""
 MAX_WORKER_DEATHS = 3
-"""Of workers, before it is no accident any more."""
+"""Worker deaths before the run gives up."""
 _Limit = TypeVar("_Limit", LimitSpec, BudgetSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """What a worker is given: it is sent to another process, and perhaps to another machine."""
+    """The task of a worker, which may run on another machine."""
 
     spec: Spec
     objects: Mapping[tuple[str, str], Any]
     run: str
-    """The folder of the whole run."""
+    """Folder of the whole run."""
     share: Partition
     keep_failures: bool
 
@@ -61,17 +60,17 @@ class ShardTask:
 
     @property
     def progress(self) -> Path:
-        """How far its worker is; the file is there while the run is played."""
+        """Progress file of the worker; it exists while the run is played."""
         return self.folder / "progress.json"
 
 
 def play_shard(shard: ShardTask) -> Played:
-    """Play a shard, or what is left of it; runs in a worker."""
+    """Play the rest of a shard, in a worker."""
     bench, loop = Workbench(shard.spec, shard.objects, shard.share.parts), Loop()
     try:
         return loop.run_coroutine(_play(bench, shard))
     except AgentlabError as problem:
-        raise RunError(str(problem)) from None  # of any kind, and plain enough to be sent
+        raise RunError(str(problem)) from None  # its cause may not be picklable
     finally:
         if loop.is_running:
             loop.run_coroutine(bench.close_all())
@@ -109,9 +108,9 @@ async def play_in_shards(
     on_progress: Callable[[RunProgress], None],
     keep_failures: bool,
 ) -> Played:
-    """Play all shards of a run; what they came to.
+    """Play all shards of a run and return the merged outcome.
 
-    Raises RunError for what ended a shard, and where workers die again and again; `--resume` goes on.
+    Raises RunError if a shard fails, or after more than MAX_WORKER_DEATHS worker deaths; `--resume` continues the run.
     """
     driver = _Driver(bench, datasets, folder, on_progress, keep_failures)
     await driver.prepare()
@@ -122,10 +121,10 @@ async def play_in_shards(
                 with opened() as executor:
                     return await driver.play(executor)
             except BrokenExecutor:
-                log.info("a worker died, the %d. one", deaths)
+                log.info("a worker died (death %d)", deaths)
         raise RunError(
-            f"{folder.path}: workers died {deaths} times, perhaps for want of memory; --resume goes on,"
-            " with fewer --workers if that was it"
+            f"{folder.path}: workers died {deaths} times, perhaps out of memory;"
+            " continue with --resume and fewer --workers"
         )
     except BaseException:
         with contextlib.suppress(OSError):
@@ -146,14 +145,14 @@ class _Driver:
     ) -> None:
         self._bench, self._datasets = bench, datasets
         parts: int = folder.header["shards"]
-        # What a provider says each worker learns for itself, and knows that it is one of several; what only the spec
-        # knows is shared out.
-        given = {
+        # Each worker reads the provider's limits itself and uses its part of them. The limits of the spec are split
+        # here.
+        parts_of_spec = {
             "concurrency": -(-bench.spec.concurrency // parts),
             "limits": {name: _part(f"limits: {name}", limit, parts) for name, limit in bench.spec.limits.items()},
             "budget": _part("the budget", bench.spec.budget, parts),
         }
-        spec, run = bench.spec.model_copy(update=given), str(folder.path.resolve())
+        spec, run = bench.spec.model_copy(update=parts_of_spec), str(folder.path.resolve())
         self._shards = [
             ShardTask(
                 spec=spec,
@@ -166,24 +165,24 @@ class _Driver:
         ]
         self.stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
-        self._told = [
+        self._progress = [
             RunProgress(done=0, failed=0, total=turns_of(assignments(bench, datasets, shard.share)))
             for shard in self._shards
         ]
-        """What the worker of each shard said last."""
-        self._pace = ProgressTracker(sum(told.total for told in self._told), on_progress)
+        """Latest progress of each shard."""
+        self._tracker = ProgressTracker(sum(progress.total for progress in self._progress), on_progress)
 
     async def prepare(self) -> None:
-        """Build what the workers then find on disk, and see whether they can be sent what they need."""
+        """Build the indexes that workers load from disk; raises ConfigError if the tasks cannot be pickled."""
         try:
             pickle.dumps(self._shards[0])
         except Exception as problem:
             raise ConfigError(
-                f"what was passed as an object cannot be sent to another process ({problem}); pass names, such as the"
-                " file of a flow, or run without an executor"
+                f"an object cannot be sent to another process ({problem}); pass a name, such as the file of a flow,"
+                " or run without an executor"
             ) from None
         self.stop.parent.mkdir(exist_ok=True)
-        # Workers of a sitting that was broken off may still be there.
+        # Workers of an interrupted process may still run.
         self.stop.touch()
         for shard in self._shards:
             if shard.folder.exists():
@@ -194,13 +193,13 @@ class _Driver:
         if self._bench.spec.mode == "live":
             for dataset in self._datasets:
                 for variant in self._bench.variants:
-                    await self._bench.index(dataset.documents, variant.retrieval, self._pace.report_indexing)
+                    await self._bench.index(dataset.documents, variant.retrieval, self._tracker.report_indexing)
 
     async def play(self, executor: Executor) -> Played:
-        """Raises BrokenExecutor where a worker died; what is done is kept."""
+        """Play the remaining shards; raises BrokenExecutor if a worker died, and keeps finished shards."""
         self._poll_workers()
-        self._pace.begin()
-        with interrupts_put_off():
+        self._tracker.begin()
+        with interrupts_blocked():
             futures = {
                 number: executor.submit(play_shard, shard)
                 for number, shard in enumerate(self._shards)
@@ -217,12 +216,12 @@ class _Driver:
         for played in parts:
             fold.merge(played.flows)
         if spent := sum(played.is_spent for played in parts):
-            log.warning("%d of %d parts of the budget are spent; the run can be resumed with more", spent, len(parts))
+            log.warning("%d of %d parts of the budget are spent; resume the run with a larger one", spent, len(parts))
         return Played(
             flows=fold.flows,
             is_complete=all(played.is_complete for played in parts),
-            quarantined=sorted(apart for played in parts for apart in played.quarantined),
-            limits=_of_all([played.limits for played in parts]),
+            quarantined=sorted(quarantined for played in parts for quarantined in played.quarantined),
+            limits=_merge_limits([played.limits for played in parts]),
         )
 
     def forget_progress(self) -> None:
@@ -230,36 +229,36 @@ class _Driver:
             shard.progress.unlink(missing_ok=True)
 
     def _poll_workers(self) -> None:
-        """See how far the workers are."""
+        """Read the progress of the workers and report it."""
         for number, shard in enumerate(self._shards):
             with contextlib.suppress(OSError, ValueError):
-                self._told[number] = msgspec.json.decode(shard.progress.read_bytes(), type=RunProgress)
-        done, failed, total = (sum(getattr(told, name) for told in self._told) for name in ("done", "failed", "total"))
-        if (done, failed, total) != (self._pace.done, self._pace.failed, self._pace.total):
-            label = next((told.label for told in reversed(self._told) if told.label), "")
-            self._pace.set_progress(done, failed, total, label)
+                self._progress[number] = msgspec.json.decode(shard.progress.read_bytes(), type=RunProgress)
+        done, failed, total = (
+            sum(getattr(each, name) for each in self._progress) for name in ("done", "failed", "total")
+        )
+        if (done, failed, total) != (self._tracker.done, self._tracker.failed, self._tracker.total):
+            label = next((each.label for each in reversed(self._progress) if each.label), "")
+            self._tracker.set_progress(done, failed, total, label)
 
 
-def _of_all(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """What was answered, refused and waited in all; and for each worker, which keeps to its own, all it has to say."""
-    found: dict[str, dict[str, Any]] = {}
+def _merge_limits(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return the limits of each model: sums over the workers, and the numbers of each worker."""
+    merged: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for part in parts for name in part):
-        told = [part[name] for part in parts if name in part]
-        sums = {what: round(sum(each[what] for each in told), 3) for what in ("answered", "refused", "waited_s")}
-        found[name] = {**sums, "workers": [dict(each) for each in told]}
-    return found
+        of_model = [part[name] for part in parts if name in part]
+        sums = {key: round(sum(each[key] for each in of_model), 3) for key in ("answered", "refused", "waited_s")}
+        merged[name] = {**sums, "workers": [dict(each) for each in of_model]}
+    return merged
 
 
 def _part(name: str, limit: _Limit, parts: int) -> _Limit:
-    """One of `parts` equal parts of what is counted; minutes pass for all of them at once."""
-    shared = {}
-    for what, most in limit.model_dump(exclude_none=True).items():
-        if isinstance(most, int) and most < parts:
-            raise ConfigError(
-                f"{name} has {what}: {most}, which {parts} parts of a run cannot share; use --workers {most}"
-            )
-        shared[what] = most if what == "minutes" else most // parts if isinstance(most, int) else most / parts
-    return limit.model_copy(update=shared)
+    """Return one of `parts` equal parts of a limit; minutes are not split, since they pass for all at once."""
+    split = {}
+    for key, value in limit.model_dump(exclude_none=True).items():
+        if isinstance(value, int) and value < parts:
+            raise ConfigError(f"{name}: {key} is {value}, too few for {parts} workers; use --workers {value}")
+        split[key] = value if key == "minutes" else value // parts if isinstance(value, int) else value / parts
+    return limit.model_copy(update=split)
 
 
 def _result(future: Future[Played]) -> Played:
@@ -267,5 +266,5 @@ def _result(future: Future[Played]) -> Played:
         return future.result()
     except (BrokenExecutor, AgentlabError):
         raise
-    except Exception as problem:  # an executor may raise anything, a scheduler that gave up on a shard too
-        raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; --resume goes on") from problem
+    except Exception as problem:  # executors raise errors of many types, such as a Dask scheduler that gives up
+        raise RunError(f"a worker failed: {type(problem).__name__}: {problem}; continue with --resume") from problem

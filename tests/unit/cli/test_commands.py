@@ -102,7 +102,7 @@ def test_the_workflow_of_a_new_project_gates_what_is_recorded_and_by_hand_what_i
         (["run", *OFFLINE, "--set", "prices=nowhere.yaml"], "cannot read the price table"),
         (["run", *OFFLINE, "--set", "budget.usd=1"], "has no price"),
         (["run", *OFFLINE, "--set", "embedder=hashing"], "provider/name"),
-        (["run", *OFFLINE, "--resume"], "to resume, name the folder"),
+        (["run", *OFFLINE, "--resume"], "--resume needs the folder"),
         (["show", "--trace", "nowhere"], "not a run folder"),
         (["pull", "llama-900b"], "llama-900b"),
         (["init", "."], " exists; choose another folder"),

@@ -168,10 +168,10 @@ def test_the_estimate_of_a_replay_knows_that_it_is_one(folder, capsys):
     assert "price unknown" in capsys.readouterr().out
     assert main([*run, "--mode", "replay", "--out", "results/b"]) == 0
     estimated = capsys.readouterr().out.splitlines()[0]
-    assert "all from recordings: no model is asked, nothing is billed" in estimated and "price" not in estimated
+    assert "all from recordings: no model calls, no cost" in estimated and "price" not in estimated
     assert main([*run, "--mode", "replay", "--out", "results/d"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("  agentlab show results/d --all"), (
         "last is what is next"
     )
     assert main([*run, "--mode", "auto", "--out", "results/c"]) == 0
-    assert "what is recorded is not asked again" in capsys.readouterr().out.splitlines()[0]
+    assert "recorded calls are not repeated" in capsys.readouterr().out.splitlines()[0]

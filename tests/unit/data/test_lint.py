@@ -40,7 +40,7 @@ def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, ca
     ]
     with al.Lab(model=Scripted(["x"], loop=True), datasets=[folder], embedder="hashing/hashing-64") as lab:
         lab.run_sync(out=tmp_path / "run")
-    assert f"{place}turn 0 of odd: no_call: calls are expected all the same (and 4 more such places)" in caplog.text
+    assert f"{place}turn 0 of odd: no_call: calls are expected all the same (and 4 more)" in caplog.text
 
 
 LONG = [f"Question number {n} about the colour of the house at the end of street {n}?" for n in range(9)]

@@ -105,7 +105,7 @@ def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
     assert len(again.folder.turns()) == 24 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"margins": {"answer_f1": 0.2}}):
-        with pytest.raises(RunError, match="was not the same in that run"):
+        with pytest.raises(RunError, match="differs in that run"):
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
 
 
