@@ -21,7 +21,7 @@ from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.judgement import Judgement, format_more_conversations
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair
-from agentlab.evals.stats.planning import more_to_show
+from agentlab.evals.stats.planning import conversations_to_reject
 from agentlab.evals.stats.statistics import margin_p_value
 from agentlab.evals.store.measures import format_number
 
@@ -92,7 +92,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
         parts.append(f"{said} in {name} ({moved}, p = {min(shown, contrary):.2g})")
         p, refuted = max(p, shown), refuted or contrary < ALPHA
         if shown >= ALPHA:
-            more = max(more, more_to_show(there.sums, there.counts, ALPHA))
+            more = max(more, conversations_to_reject(there.sums, there.counts, ALPHA))
     for name, share in max_loss.items():
         if math.isnan(share) or share < 0:
             raise RunError(f"the margin of {name} is {share}; it must be 0 or more")

@@ -26,10 +26,10 @@ from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.stats.planning import (
     MAX_CONVERSATIONS,
     POWER,
-    more_to_exclude,
-    more_to_show,
+    conversations_to_pass,
+    conversations_to_reject,
+    detectable_loss,
     standard_error,
-    visible,
 )
 from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound
 from agentlab.evals.store.measures import COSTS, Measure, format_number
@@ -170,7 +170,7 @@ class Judgement:
         """The smallest true loss that is found in 80 % of such runs; None where none can be, or it is not known."""
         if self.advises or self.loss is None or self.a is None:
             return None
-        found = visible(self.paired.sums, self.paired.counts, self.level)
+        found = detectable_loss(self.paired.sums, self.paired.counts, self.level)
         if found is None or (self.share is None and self.measure in COSTS):
             return found
         room = max(self.a, self.paired.max_change[0] - self.a)
@@ -192,10 +192,10 @@ class Judgement:
         sums, counts = self.paired.sums, self.paired.counts
         found = math.inf
         if self.share is not None and self.loss < self.margin:
-            found = more_to_exclude(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
+            found = conversations_to_pass(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
         if self.share is None or self.loss > 0:
             towards = 1.0 if self.loss > 0 else -1.0
-            found = min(found, more_to_show(towards * sums, counts, self.level))
+            found = min(found, conversations_to_reject(towards * sums, counts, self.level))
         return math.ceil(found) if found <= MAX_CONVERSATIONS else None
 
     @property

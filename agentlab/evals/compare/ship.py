@@ -26,7 +26,7 @@ from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
 from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair, compare
-from agentlab.evals.stats.planning import conversations_if_equal, to_see
+from agentlab.evals.stats.planning import conversations_for_power, conversations_if_equal
 from agentlab.evals.stats.statistics import loss_bound, margin_p_value
 from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import COSTS, LATENCY, format_number, measure
@@ -294,7 +294,7 @@ def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair]) -> str:
     """How many conversations there are, and how many it takes to see a difference in quality."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     needed = (
-        to_see(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, MARGIN)
+        conversations_for_power(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, MARGIN)
         for d in _decisive(pairs, quality=True)
     )
     most = max(filter(None, needed), default=0)

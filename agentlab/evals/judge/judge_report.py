@@ -74,14 +74,14 @@ class JudgeReport:
         place = self.flows.index(flow)
         settled = ~self._asked[:, place]
         scores, labels = self.scores[:, place], self.labels[:, place]
-        return estimate(scores, labels, self.conversations, settled=settled).clipped(0, 1)
+        return estimate(scores, labels, self.conversations, needs_no_label=settled).clipped(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
         """How much more people would say of `other` than of `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
         judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
         settled = ~(self._asked[:, a] | self._asked[:, b])
-        return estimate(judged, told, self.conversations, settled=settled).clipped(-1, 1)
+        return estimate(judged, told, self.conversations, needs_no_label=settled).clipped(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
         """Turns (conversation, turn, epoch) to label, drawn at random from those that have no label of every reply."""

@@ -1,4 +1,4 @@
-"""Numbers in, numbers out: intervals, sign flips, spending of alpha, agreement; it knows nothing of runs.
+"""Statistics on arrays: intervals, sign flips, sequential tests, sample sizes, agreement. No module here reads a run.
 
-Import functions from their modules. Nothing here imports anything of ours but core.
+Import functions from their modules. These modules import nothing of the package but core.
 """

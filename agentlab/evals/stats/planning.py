@@ -1,7 +1,7 @@
-"""How many conversations it takes: to show a loss, to exclude one, to see a difference that is worth seeing.
+"""Sample sizes: the conversations needed to show a loss, to exclude one, or to detect a given difference.
 
-`sums` and `counts` have the shape (C,), a number a conversation: the sum of its turns' losses, and how many turns it
-has. `level` is the one-sided level that is left after sharing it within a family.
+`sums` and `counts` have the shape (C,), one number per conversation: the sum of its turns' losses, and its number of
+turns. `level` is the one-sided level of one test, after the correction for its family.
 """
 
 from __future__ import annotations
@@ -14,49 +14,50 @@ from agentlab.evals.stats.statistics import NORMAL, margin_p_value, students_t
 
 POWER = 0.8
 MAX_CONVERSATIONS = 100_000
-"""More than that is no advice."""
-FEWEST = 8
-"""Conversations, of which residuals say too little to state a loss; counted as Kish does (Survey Sampling, 1965): turns
-** 2 / sum of the turns of each ** 2, so that one that outweighs the rest counts for little more than itself."""
+"""Larger sample sizes are not reported."""
+MIN_EFFECTIVE_CONVERSATIONS = 8
+"""Up to this number no detectable loss is reported, because the residuals are too few.
+
+The number is Kish's effective sample size (Survey Sampling, 1965): turns ** 2 / sum of (turns of a conversation) ** 2.
+One conversation that outweighs the others counts for little more than one."""
 
 
 def standard_error(sums: np.ndarray, counts: np.ndarray) -> float:
-    """Of the mean a turn, from the residuals of at least two conversations.
+    """Return the standard error of the mean per turn, from the residuals of at least two conversations.
 
-    A conversation pulls the mean towards itself, so what is left of it is widened by as much, as in CR2.
+    CR2: a conversation pulls the mean towards itself, so its residual is widened accordingly.
     """
     turns = float(counts.sum())
-    left = sums - counts * (sums.sum() / turns)
-    return math.sqrt(float((left**2 / (1 - np.minimum(counts / turns, 1 - 1e-9))).sum())) / turns
+    residuals = sums - counts * (sums.sum() / turns)
+    return math.sqrt(float((residuals**2 / (1 - np.minimum(counts / turns, 1 - 1e-9))).sum())) / turns
 
 
-def visible(sums: np.ndarray, counts: np.ndarray, level: float) -> float | None:
-    """The loss a turn that, on all turns alike, a sign-flip test at `level` finds in `POWER` of such comparisons.
+def detectable_loss(sums: np.ndarray, counts: np.ndarray, level: float) -> float | None:
+    """Return the smallest constant loss per turn that a sign-flip test at `level` detects with probability `POWER`.
 
-    (t at the level + z at the power) * standard error, after arXiv 2411.00640, equation 9, with Student's t for the
-    few conversations that our sets have. None where nothing varies, or the conversations are too few to say or to show
-    anything.
+    The loss is (t at the level + z at the power) * standard error, after arXiv 2411.00640, equation 9, with Student's t
+    because our sets are small. It is None if nothing varies or the conversations are too few.
     """
     conversations, turns = int((counts > 0).sum()), float(counts.sum())
-    if turns**2 <= FEWEST * float((counts**2).sum()) or 2.0**-conversations > level:
+    if turns**2 <= MIN_EFFECTIVE_CONVERSATIONS * float((counts**2).sum()) or 2.0**-conversations > level:
         return None
     error = standard_error(sums, counts)
-    found = (students_t(1 - level, conversations - 1) + NORMAL.inv_cdf(POWER)) * error
-    return found if found > 1e-9 else None
+    loss = (students_t(1 - level, conversations - 1) + NORMAL.inv_cdf(POWER)) * error
+    return loss if loss > 1e-9 else None
 
 
-def to_see(sums: np.ndarray, counts: np.ndarray, level: float, difference: float) -> int | None:
-    """How many conversations like these find a true difference in `POWER` of comparisons; None where nothing varies.
+def conversations_for_power(sums: np.ndarray, counts: np.ndarray, level: float, difference: float) -> int | None:
+    """Return the conversations needed to detect a true difference with probability `POWER`; None if nothing varies.
 
-    (z at the level + z at the power)**2 * variance of the conversations' means / difference**2, after arXiv 2411.00640,
-    equation 9; two decimal digits are more than it knows, so it is rounded up to one.
+    The number is (z at the level + z at the power)**2 * variance of the conversations' means / difference**2, after
+    arXiv 2411.00640, equation 9. It is rounded up to two significant digits, since it is an estimate.
     """
     has = counts > 0
     if not sums.any() or has.sum() < 2:
         return None
     means = sums[has] / counts[has]
     needed = (NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)) ** 2 * float(np.var(means, ddof=1)) / difference**2
-    # Signs cannot reject before so many conversations differ.
+    # Sign flips need log2(1 / level) conversations that differ before they can reject.
     needed = max(needed, math.log2(1 / level))
     digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
     return int(math.ceil(needed / digit) * digit)
@@ -88,30 +89,30 @@ def conversations_if_equal(sums: np.ndarray, counts: np.ndarray, margin: float, 
     return needed[0], needed[1]
 
 
-def more_to_show(sums: np.ndarray, counts: np.ndarray, level: float) -> float:
-    """How many conversations more it takes to reject "no loss" at `level`, if all go on like these; maybe infinity."""
-    moved = sums[np.abs(sums) > 1e-12]
-    strength = float(moved.sum() / math.sqrt(float((moved**2).sum()))) if len(moved) else 0.0
+def conversations_to_reject(sums: np.ndarray, counts: np.ndarray, level: float) -> float:
+    """Return how many more conversations like these reject "no loss" at `level`; may be infinite."""
+    changed = sums[np.abs(sums) > 1e-12]
+    strength = float(changed.sum() / math.sqrt(float((changed**2).sum()))) if len(changed) else 0.0
     if strength <= 0:
         return math.inf
-    # Twice the evidence of the signs takes four times the conversations; and enough of them must differ.
-    times = max((NORMAL.inv_cdf(1 - level) / strength) ** 2, math.log2(1 / level) / len(moved))
-    return max(1.0, (times - 1) * int((counts > 0).sum()))
+    # The strength grows with the square root of the conversations, and enough of them must differ.
+    growth = max((NORMAL.inv_cdf(1 - level) / strength) ** 2, math.log2(1 / level) / len(changed))
+    return max(1.0, (growth - 1) * int((counts > 0).sum()))
 
 
-def more_to_exclude(sums: np.ndarray, counts: np.ndarray, reach: float, margin: float, level: float) -> float:
-    """How many conversations more it takes to exclude a mean loss beyond the margin; maybe infinity.
+def conversations_to_pass(sums: np.ndarray, counts: np.ndarray, max_loss: float, margin: float, level: float) -> float:
+    """Return how many more conversations like these exclude a mean loss beyond `margin`; may be infinite.
 
-    `reach` is the most that a turn can lose, as of `loss_bound`.
+    `max_loss` is the largest possible loss of a turn, as in `loss_bound`.
     """
     sums, counts = sums[counts > 0], counts[counts > 0]
     low, high = 1.0, 2.0
-    while margin_p_value(sums, counts, reach, margin, high) > level:
+    while margin_p_value(sums, counts, max_loss, margin, high) > level:
         low, high = high, 2 * high
         if high * len(sums) > 2 * MAX_CONVERSATIONS:
             return math.inf
     while (high - low) * len(sums) > 0.5:
         middle = (low + high) / 2
-        beyond = margin_p_value(sums, counts, reach, margin, middle) > level
+        beyond = margin_p_value(sums, counts, max_loss, margin, middle) > level
         low, high = (middle, high) if beyond else (low, middle)
     return max(1.0, (high - 1) * len(sums))

@@ -1,15 +1,14 @@
-"""Statistics that may be looked at while conversations come in: planned looks for an alarm, bets for everything else.
+"""Sequential tests: planned looks for an alarm, and bets that may be checked after every conversation.
 
-A conversation is one observation: `sums` has the shape (n, J), the losses that its turns sum up to, a row a
-conversation in the order they were folded in, a column a measure of a flow; `counts` (n, J) says how many turns. That
-order is fixed before the first of them is played.
+A conversation is one observation. `sums` has the shape (n, J): a row per conversation in the order of the run, a column
+per measure of a flow, with the sums of the turns' losses. `counts` (n, J) holds the numbers of turns. The order is
+fixed before the run starts.
 
-Two tests, each of which keeps its level though the run stops when one of them is decided:
+There are two tests. Each keeps its level although the run stops at the first verdict:
 
-* `alarms`: is anything worse? A group-sequential sign-flip test by maxT over all columns. What may be spent by a look
-  is `alpha_spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
-* `e_value_against_margin` and `bounds`: how large is the mean loss at most, and at least? Bets against it, after
-  Waudby-Smith and
+* `alarms` asks if anything is worse. It is a group-sequential sign-flip test by maxT over all columns. Each look may
+  spend `alpha_spent`, after Lan and DeMets (Discrete sequential boundaries for clinical trials, Biometrika 1983).
+* `e_value_against_margin` and `anytime_upper_bound` bound the mean loss. They bet against it, after Waudby-Smith and
   Ramdas (Estimating means of bounded random variables by betting, JRSS B 2024, arXiv 2010.09686).
 """
 
@@ -25,126 +24,130 @@ from agentlab.evals.stats.sign_flips import TIE
 
 SEED = 0
 DRAWS = 10_000
-"""Of the signs of all conversations; one of them is what was observed."""
+"""Draws of the signs of all conversations; the observation is one of them."""
 BLOCK = 512
-"""Conversations whose signs are drawn at once: 20 MB."""
-ROOM = 4
-"""The first look is worth it where so many draws as clear as the clearest may raise an alarm."""
-FIRST_LOOK_SHARE, LATE = 0.02, 3.0
-"""How alpha is spent: a fiftieth at the first look, which only a collapse crosses, the rest as this power of the share.
+"""Conversations whose signs are drawn at once, 20 MB."""
+MIN_ALARM_DRAWS = 4
+"""The first look comes when at least so many of the most extreme draws may raise an alarm."""
+FIRST_LOOK_SHARE, SPENDING_POWER = 0.02, 3.0
+"""Spending of alpha: a fiftieth is available at once, the rest grows with this power of the share of conversations.
 
-Chosen by simulation (flows of `evals/bench/sequential.py`, 60 conversations, a loss in one of 4, 20 and 55 columns).
-Looked at eight times, a loss of .20 stops the run after 25, 30 and 33 of them, and a loss of .10 is found 3, 5 and 3
-points less often than at the end alone. A power of 2.5 takes 24, 29 and 32 and costs 4, 5 and 4 points; 1.6 at five
-looks took 24, 29 and 33 and cost 5, 7 and 5.
+Only a collapse crosses the first fiftieth. Chosen by simulation (flows of `evals/bench/sequential.py`, 60
+conversations, a loss in one of 4, 20 and 55 columns). With eight looks, a loss of .20 stops the run after 25, 30 and 33
+conversations. A loss of .10 is detected 3, 5 and 3 points less often than with one look at the end. A power of 2.5
+needs 24, 29 and 32 conversations and costs 4, 5 and 4 points; 1.6 at five looks needs 24, 29 and 33 and costs 5, 7 and
+5.
 """
-LAST_BUT_ONE = 0.75
-"""The share of the conversations after which it is looked for the last time before the end: later saves too little."""
+LAST_EARLY_LOOK = 0.75
+"""Share of the conversations at the last look before the end; a later one saves too little."""
 STAKES = np.array([1.0, 0.8, 0.55, 0.3, 0.15, 0.07])
-"""What is put on each conversation, as shares of what may be lost without ruin."""
+"""Stakes on each conversation, as shares of the largest stake that cannot ruin."""
 STAKE_WEIGHTS = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
-"""How the capital is divided over the stakes. Most is on the largest, which is the best where nothing varies."""
+"""Shares of the capital per stake. The largest stake gets most, since it is the best one if nothing varies."""
 
 
 def alpha_spent(alpha: float, share: float) -> float:
-    """Of `alpha`, what may be spent once this `share` of the conversations is played.
+    """Return the part of `alpha` that may be spent after this `share` of the conversations.
 
-    The power family of Kim and DeMets (Design and analysis of group sequential tests based on the type I error
+    It is the power family of Kim and DeMets (Design and analysis of group sequential tests based on the type I error
     spending rate function, Biometrika 1987).
     """
-    return float(alpha * (FIRST_LOOK_SHARE + (1 - FIRST_LOOK_SHARE) * min(1.0, share) ** LATE))
+    return float(alpha * (FIRST_LOOK_SHARE + (1 - FIRST_LOOK_SHARE) * min(1.0, share) ** SPENDING_POWER))
 
 
 def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:
-    """After how many conversations the alarm is looked for: `looks` times, close together at first, once at the end.
+    """Return the numbers of conversations at which to look: `looks` times, denser at first, the last one at the end.
 
-    Signs of n conversations that all became worse have a p-value of 2 ** -n, and it is first looked where that is
-    below what may be spent by then.
+    If n conversations all got worse the p-value of their signs is 2 ** -n. The first look is the earliest one at which
+    this p-value can be below the alpha spent by then.
     """
-    clearest = ((n, ROOM * max(2.0**-n, 1 / DRAWS)) for n in range(1, conversations))
-    first = next((n for n, p in clearest if p <= alpha_spent(alpha, n / conversations)), conversations)
-    places = np.geomspace(first, max(first, LAST_BUT_ONE * conversations), looks - 1)
-    return sorted({*(round(float(place)) for place in places), conversations})
+    smallest = ((n, MIN_ALARM_DRAWS * max(2.0**-n, 1 / DRAWS)) for n in range(1, conversations))
+    first = next((n for n, p in smallest if p <= alpha_spent(alpha, n / conversations)), conversations)
+    sizes = np.geomspace(first, max(first, LAST_EARLY_LOOK * conversations), looks - 1)
+    return sorted({*(round(float(size)) for size in sizes), conversations})
 
 
 def alarms(
     sums: np.ndarray, looks: Sequence[int], conversations: int, alpha: float
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """At each look, of each column a p-value for the whole family and all looks so far, and whether there is an alarm.
+    """Yield at each look p-values of the columns, shape (J,), for the family and all looks so far, and the alarm.
 
-    `looks`: the sizes at which it is looked; `conversations`: the most that are played. The same conversation has the
-    same sign in a draw at every look, and what was observed is one of the draws; so a share of at most `alpha_spent`
-    of them
-    has raised an alarm by each look, whatever the noise looks like. p orders what could have happened by the look at
-    which it stops (Tsiatis, Rosner and Mehta, Biometrics 1984); it is below alpha where the column raises the alarm,
-    and means nothing before the last look where none does.
+    `looks` are the numbers of conversations at which to look, `conversations` is their maximum. A conversation keeps
+    its sign in a draw at every look, and the observation is one of the draws. So at each look at most `alpha_spent` of
+    the draws have raised an alarm, for any noise.
+
+    p orders the outcomes by the look at which they stop (Tsiatis, Rosner and Mehta, Biometrics 1984). It is below alpha
+    for a column that raises the alarm. Without an alarm it has no meaning before the last look.
     """
-    random, under = np.random.default_rng(SEED), np.zeros((DRAWS, sums.shape[1]))
+    random, null_sums = np.random.default_rng(SEED), np.zeros((DRAWS, sums.shape[1]))
     alive = np.ones(DRAWS, dtype=bool)
     for before, size in pairwise((0, *looks)):
         for start in range(before, size, BLOCK):
-            under += _under_signs(sums[start : min(size, start + BLOCK)], random)
+            null_sums += _sums_under_signs(sums[start : min(size, start + BLOCK)], random)
         norms = np.sqrt((sums[:size] ** 2).sum(axis=0))
-        units = under[:, norms > 0] / norms[norms > 0]
+        units = null_sums[:, norms > 0] / norms[norms > 0]
         largest = units.max(axis=1, initial=0.0)
-        among, crossed, found = np.sort(largest[alive]), int((~alive).sum()), np.ones(len(norms))
-        critical = _critical(among, math.floor(alpha_spent(alpha, size / conversations) * DRAWS + 1e-9) - crossed)
-        found[norms > 0] = (crossed + len(among) - np.searchsorted(among, units[0] - TIE)) / DRAWS
-        yield found, bool(alive[0] and largest[0] >= critical)
+        ordered, crossed, p = np.sort(largest[alive]), int((~alive).sum()), np.ones(len(norms))
+        critical = _critical(ordered, math.floor(alpha_spent(alpha, size / conversations) * DRAWS + 1e-9) - crossed)
+        p[norms > 0] = (crossed + len(ordered) - np.searchsorted(ordered, units[0] - TIE)) / DRAWS
+        yield p, bool(alive[0] and largest[0] >= critical)
         alive &= largest < critical
 
 
-def _under_signs(part: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """The sums of some conversations under the signs of each draw, shape (DRAWS, J); the first is what was observed."""
-    # Whole words a conversation: so its signs do not depend on how many are drawn at once.
+def _sums_under_signs(part: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the sums of some conversations under the signs of each draw, shape (DRAWS, J); the first is observed."""
+    # Each conversation takes whole 32-bit words, so its signs do not depend on the block size.
     words = random.bytes(-(-DRAWS // 32) * 4 * len(part))
     bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8).reshape(len(part), -1), axis=1, count=DRAWS)
     bits[:, 0] = 0
-    # Single precision is fast, and exact enough in units of these conversations.
+    # Single precision is fast, and exact enough after scaling.
     scale = np.abs(part).max(axis=0)
     units = (part / np.where(scale > 0, scale, 1.0)).astype(np.float32)
-    under: np.ndarray = (units.sum(axis=0) - 2 * (bits.T.astype(np.float32) @ units)) * scale
-    return under
+    null_sums: np.ndarray = (units.sum(axis=0) - 2 * (bits.T.astype(np.float32) @ units)) * scale
+    return null_sums
 
 
 def _critical(ordered: np.ndarray, allowed: int) -> float:
-    """The least value that at most `allowed` of these, in ascending order, reach; infinity where none is."""
+    """Return the least value that at most `allowed` of the ascending values max_loss; infinity if there is none."""
     if not 0 < allowed < len(ordered):
         return math.inf if allowed <= 0 else -math.inf
-    # Ties with the first that may not cross are none of those that cross.
+    # Values that tie with the first one that must not cross do not cross either.
     above = ordered[ordered > ordered[-1 - allowed] + TIE]
     return float(above[0]) - TIE / 2 if len(above) else math.inf
 
 
-def e_value_against_margin(sums: np.ndarray, counts: np.ndarray, margin: float, reach: float, widest: float) -> float:
-    """The most that a bet against "the mean loss a turn is `margin` or more" has made of 1 so far; shape (n,) each.
+def e_value_against_margin(
+    sums: np.ndarray, counts: np.ndarray, margin: float, max_loss: float, max_turns: float
+) -> float:
+    """Return the largest capital so far of a bet of 1 against "the mean loss per turn is `margin` or more".
 
-    At 1 / alpha or more that is excluded at level alpha, at any time (Ville's inequality). `reach` is the most that a
-    turn can lose, `widest` the most turns that a conversation has, and both are known beforehand. Each conversation
-    multiplies the capital by 1 + stake * (margin * turns - loss) / ((reach - margin) * widest), whose mean is at most 1
-    where the mean loss is the margin or more; the capital is divided over several stakes and never moved between them.
+    `sums` and `counts` have shape (n,). At an e-value of 1 / alpha the claim is excluded at level alpha, at any time
+    (Ville's inequality). `max_loss` is the largest possible loss of a turn, `max_turns` the largest number of turns of
+    a conversation. Both are known before the run.
+
+    Each conversation multiplies the capital by 1 + stake * (margin * turns - loss) / ((max_loss - margin) * max_turns).
+    The mean of this factor is at most 1 if the mean loss is at least the margin. The capital is divided over several
+    stakes and never moved between them.
     """
-    if margin >= reach:
+    if margin >= max_loss:
         return math.inf
-    gained = (margin * counts - sums) / ((reach - margin) * widest)
+    gained = (margin * counts - sums) / ((max_loss - margin) * max_turns)
     with np.errstate(divide="ignore"):
         capital = np.cumsum(np.log(np.maximum(1 + gained[:, None] * STAKES, 0.0)), axis=0)
     return float((np.exp(np.minimum(capital, 700.0)) @ STAKE_WEIGHTS).max(initial=1.0))
 
 
-def anytime_upper_bound(sums: np.ndarray, counts: np.ndarray, reach: float, widest: float, alpha: float) -> float:
-    """The mean loss a turn is at most this at level 1 - alpha, at all times together; `reach` where nothing is known.
+def anytime_upper_bound(sums: np.ndarray, counts: np.ndarray, max_loss: float, max_turns: float, alpha: float) -> float:
+    """Return the upper bound of the mean loss per turn at level 1 - alpha, valid at all times together.
 
-    All margins that `e_value_against_margin` excludes lie above it, for the capital grows with the margin.
+    Without conversations it is `max_loss`. `e_value_against_margin` excludes all margins above the bound, because the
+    capital grows with the margin.
     """
     has = counts > 0
     sums, counts = sums[has], counts[has]
-    low, high = -reach if not len(sums) else float(min(-reach, (sums / counts).min())), reach
+    low, high = -max_loss if not len(sums) else float(min(-max_loss, (sums / counts).min())), max_loss
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (
-            (low, middle)
-            if e_value_against_margin(sums, counts, middle, reach, widest) >= 1 / alpha
-            else (middle, high)
-        )
+        excluded = e_value_against_margin(sums, counts, middle, max_loss, max_turns) >= 1 / alpha
+        low, high = (low, middle) if excluded else (middle, high)
     return high

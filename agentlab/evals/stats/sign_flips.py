@@ -1,11 +1,12 @@
-"""Permutation tests that flip the signs of whole conversations: one matrix of signs for all measures of a question.
+"""Permutation tests that flip the signs of whole conversations, with the same sign flips for all measures.
 
-If it does not matter which side is which, the differences of a conversation may as well all have the other sign. That
-is what is tested ("exchangeable"), and not that the means are the same: where one side is more skewed than the other
-with the same mean, as costs may be, alarms are more frequent than alpha.
+If the two sides are exchangeable, all differences of a conversation could have the opposite sign with equal
+probability. The test rejects exchangeability, not equality of the means. If one side is more skewed at the same mean,
+as costs may be, it rejects more often than alpha.
 
-`sums` has the shape (C, J): a row a conversation, a column a measure of a pair; the sums of its turns' differences. A
-column is read in units of the root of its sum of squares, which no flip changes; that ranks as Student's t does.
+`sums` has the shape (C, J): a row per conversation and a column per measure of a pair, with the sums of the turns'
+differences. Each column is divided by the root of its sum of squares, which no flip changes. This ranks like Student's
+t.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ import numpy as np
 
 SEED = 0
 EXACT_UP_TO = 13
-"""Conversations that differ, for which all flips are tried."""
+"""With at max_draws so many differing conversations all sign flips are tried."""
 DRAWS = 9999
 BLOCK = 1_000_000
-"""Numbers drawn at once: 8 MB."""
+"""Numbers drawn at once, 8 MB."""
 TIE = 1e-5
-"""Closer than that, in units of a column, two sums are the same: signs are summed in single precision."""
+"""Two sums closer than this, in units of their column, are equal: they are computed in single precision."""
 
 
 class PValues(NamedTuple):
-    """Of every column."""
+    """p-values of every column, shape (J,) each."""
 
     p: np.ndarray
-    """Of its own."""
+    """p-value of the column alone."""
     p_adjusted: np.ndarray
-    """For all columns together."""
+    """p-value adjusted for all tested columns."""
 
 
 class SignFlips:
-    """The columns under all sign draws; the same conversations give the same draws."""
+    """Sums of the columns under all sign flips; the same conversations get the same flips."""
 
     def __init__(self, sums: np.ndarray, *, two_sided: bool = False, draws: int = DRAWS) -> None:
         self.two_sided = two_sided
         changed = (np.abs(sums) > 1e-12).any(axis=1)
-        # What differs nowhere cannot tell, and without it more tests are exact.
+        # A conversation without a difference has no influence; without it more tests are exact.
         self.sums = sums[changed]
         norms = np.sqrt((self.sums**2).sum(axis=0))
         self.units = self.sums / np.where(norms > 0, norms, 1.0)
@@ -52,36 +53,36 @@ class SignFlips:
         return np.abs(units) if self.two_sided else units
 
     def p_value(self, hits: np.ndarray) -> np.ndarray:
-        """A p-value from the draws as far out; to a sample what was observed is added (Phipson and Smyth 2010)."""
+        """Return p-values from counts of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
         return hits / len(self.drawn) if self.exact else (hits + 1) / (len(self.drawn) + 1)
 
     def test(self, family: np.ndarray | None = None) -> PValues:
-        """Westfall and Young's step-down maxT (Resampling-Based Multiple Testing, 1993) over the columns.
+        """Return the p-values by step-down maxT (Westfall and Young, Resampling-Based Multiple Testing, 1993).
 
-        `family` marks the columns that are tested together, by default all; the rest has an adjusted p of 1.
+        `family` marks the columns that are tested together, by default all. The other columns get an adjusted p of 1.
         """
         p = self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0))
         adjusted = np.ones(len(p))
         tested = np.flatnonzero(family) if family is not None else np.arange(len(p))
         order = tested[np.argsort(-self.observed[tested], kind="stable")]
         largest = np.full(len(self.null_sums), -np.inf)
-        found = np.empty(len(order))
+        stepwise = np.empty(len(order))
         for rank in range(len(order) - 1, -1, -1):
             np.maximum(largest, self.null_sums[:, order[rank]], out=largest)
-            found[rank] = self.p_value((largest >= self.observed[order[rank]] - TIE).sum())
-        adjusted[order] = np.maximum.accumulate(found)
+            stepwise[rank] = self.p_value((largest >= self.observed[order[rank]] - TIE).sum())
+        adjusted[order] = np.maximum.accumulate(stepwise)
         return PValues(p, adjusted)
 
     def minimum_p_values(self) -> np.ndarray:
-        """The least p of each column, whatever the signs: 2 ** -k where k conversations differ (Tarone 1990)."""
+        """Return the smallest possible p of each column: 2 ** -k if k conversations differ (Tarone 1990)."""
         differing = (np.abs(self.sums) > 1e-12).sum(axis=0)
         least = 0.0 if self.exact else 1 / (len(self.drawn) + 1)
-        found: np.ndarray = np.minimum(1.0, np.maximum((2.0 if self.two_sided else 1.0) * 2.0**-differing, least))
-        return found
+        minimum: np.ndarray = np.minimum(1.0, np.maximum((2.0 if self.two_sided else 1.0) * 2.0**-differing, least))
+        return minimum
 
 
-def sums_under_flips(columns: np.ndarray, most: int) -> np.ndarray:
-    """The sums of columns (C, K) under all signs of the C conversations, or under so many drawn; shape (draws, K)."""
+def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:
+    """Return the sums of `columns` (C, K) under all sign flips, or under `max_draws` random ones; shape (draws, K)."""
     size = len(columns)
     if size <= EXACT_UP_TO:
         minus = np.arange(2**size)[:, None] >> np.arange(size) & 1
@@ -89,8 +90,8 @@ def sums_under_flips(columns: np.ndarray, most: int) -> np.ndarray:
         return exact
     random, single = np.random.default_rng(SEED), columns.astype(np.float32)
     parts = []
-    for start in range(0, most, max(1, BLOCK // size)):
-        count = min(BLOCK // size or 1, most - start) * size
+    for start in range(0, max_draws, max(1, BLOCK // size)):
+        count = min(BLOCK // size or 1, max_draws - start) * size
         bits = np.unpackbits(np.frombuffer(random.bytes(-(-count // 8)), dtype=np.uint8), count=count)
         parts.append(bits.reshape(-1, size).astype(np.float32) @ single)
     drawn: np.ndarray = columns.sum(axis=0) - 2 * np.concatenate(parts).astype(float)

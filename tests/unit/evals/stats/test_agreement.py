@@ -74,7 +74,7 @@ def test_agreement_is_that_of_a_table_worked_by_hand():
     found = agreement(judged[:, None], told[:, None])
     assert found.kappa == pytest.approx(0.4) and found.agreement == pytest.approx(0.7)
     assert found.bias == pytest.approx(-0.1)
-    with pytest.raises(ValueError, match="nothing is labelled"):
+    with pytest.raises(ValueError, match="there is no label"):
         agreement(judged[:, None], np.full((50, 1), np.nan))
 
 
@@ -91,7 +91,7 @@ def test_turns_that_need_no_label_say_nothing_about_the_judge():
         asked = random.choice(np.flatnonzero(~empty), 20, replace=False)
         labels[asked] = told[asked]
         clusters = [f"c{place // 5}" for place in range(120)]
-        found = estimate(judged, labels, clusters, settled=empty)
+        found = estimate(judged, labels, clusters, needs_no_label=empty)
         held.append(found.interval[0] <= told.mean() <= found.interval[1])
         bias.append(found.value - told.mean())
     assert np.mean(held) >= 0.94 and abs(np.mean(bias)) < 0.02

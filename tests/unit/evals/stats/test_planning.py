@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from agentlab.evals.stats.planning import more_to_exclude, more_to_show, to_see, visible
+from agentlab.evals.stats.planning import (
+    conversations_for_power,
+    conversations_to_pass,
+    conversations_to_reject,
+    detectable_loss,
+)
 from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.stats.statistics import margin_p_value
 
@@ -26,7 +31,7 @@ def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size)
             return counts * random.normal(0, 0.2, counts.shape) + np.sqrt(counts) * random.normal(0, 0.4, counts.shape)
 
         sums = noise()
-        loss = visible(sums[:, 0], counts[:, 0], 0.05 / 3)
+        loss = detectable_loss(sums[:, 0], counts[:, 0], 0.05 / 3)
         if loss is None:
             continue
         runs += 1
@@ -43,23 +48,31 @@ def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size)
 def test_no_loss_is_stated_where_one_conversation_outweighs_the_rest_or_few_can_tell():
     random = np.random.default_rng(0)
     counts = np.r_[76.0, np.full(19, 4.0)]
-    assert visible(counts * random.normal(0, 0.2, 20), counts, 0.05) is None
+    assert detectable_loss(counts * random.normal(0, 0.2, 20), counts, 0.05) is None
     for size in (1, 2, 8):
-        assert visible(random.normal(size=size), np.ones(size), 0.05) is None
-    assert visible(np.zeros(20), np.ones(20), 0.05) is None, "what never varies says nothing of noise"
+        assert detectable_loss(random.normal(size=size), np.ones(size), 0.05) is None
+    assert detectable_loss(np.zeros(20), np.ones(20), 0.05) is None, "what never varies says nothing of noise"
 
 
 def test_a_test_that_asks_more_sees_less_and_needs_more():
     random = np.random.default_rng(0)
     sums, counts = random.normal(size=20), np.ones(20)
-    assert visible(sums, counts, 0.05) < visible(sums, counts, 0.05 / 4) < visible(sums, counts, 0.01 / 4)
-    assert to_see(sums, counts, 0.05, 0.5) < to_see(sums, counts, 0.01, 0.5)
-    assert more_to_show(0.2 + sums * 0.5, counts, 0.025) < more_to_show(0.2 + sums * 0.5, counts, 0.001)
+    assert (
+        detectable_loss(sums, counts, 0.05)
+        < detectable_loss(sums, counts, 0.05 / 4)
+        < detectable_loss(sums, counts, 0.01 / 4)
+    )
+    assert conversations_for_power(sums, counts, 0.05, 0.5) < conversations_for_power(sums, counts, 0.01, 0.5)
+    assert conversations_to_reject(0.2 + sums * 0.5, counts, 0.025) < conversations_to_reject(
+        0.2 + sums * 0.5, counts, 0.001
+    )
 
 
 def test_so_many_more_conversations_like_these_exclude_the_margin_and_one_fewer_does_not():
     sums, counts = np.r_[np.zeros(18), 2.0, -1.0], np.full(20, 4.0)
-    more = math.ceil(more_to_exclude(sums, counts, 1.0, 0.1, 0.05))
+    more = math.ceil(conversations_to_pass(sums, counts, 1.0, 0.1, 0.05))
     enough, too_few = (margin_p_value(sums, counts, 1.0, 0.1, 1 + number / 20) for number in (more, more - 1))
     assert enough <= 0.05 < too_few
-    assert more_to_exclude(sums + 0.8, counts, 1.0, 0.1, 0.05) == math.inf, "a loss beyond the margin is never excluded"
+    assert conversations_to_pass(sums + 0.8, counts, 1.0, 0.1, 0.05) == math.inf, (
+        "a loss beyond the margin is never excluded"
+    )
