@@ -89,11 +89,11 @@ def main() -> None:
         f"| world | flows | | {' | '.join(map(str, SIZES))} |",
         f"| --- | ---: | --- | {' | '.join('---:' for _ in SIZES)} |",
     ]
-    limit = 0.05 + 2 * math.sqrt(0.05 * 0.95 / runs)
     for world in WORLDS:
         for flows in (2, 5):
             for name, loss in (("false", MARGIN), ("power", 0.0)):
-                found = [rate(world, size, flows, loss, runs if flows == 2 else max(1, runs // 4)) for size in SIZES]
+                limit = 0.05 + 2 * math.sqrt(0.05 * 0.95 / runs)
+                found = [rate(world, size, flows, loss, runs) for size in SIZES]
                 cells = [f"{each:.3f}{' !' if name == 'false' and each > limit else ''}" for each in found]
                 lines.append(f"| {world} | {flows} | {name} | {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
