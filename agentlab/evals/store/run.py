@@ -25,7 +25,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, conversation_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
-from agentlab.evals.store.measures import MAX_VALUE, TurnKey, Values, measures_of
+from agentlab.evals.store.measures import COSTS, LATENCY, MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
 from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnFigures, TurnRow
 
@@ -201,6 +201,12 @@ class StoredRun:
                 if value is not None and not -MAX_VALUE <= value <= MAX_VALUE:
                     location = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
                     raise RunError(f"{self.path}: {location} is beyond {MAX_VALUE:g}, so it was not measured")
+        for label, flow in self.result.flows.items():
+            sums = [cost.name for cost in COSTS if cost.name not in ("failed", LATENCY)]
+            unknown = [name for name in sums if flow.per_turn(name) is None]
+            unknown += [LATENCY] if flow.latency_s["mean"] is None else []
+            for values in flows[label].values():
+                values |= dict.fromkeys(values.keys() & unknown)
         return flows
 
     @cached_property

@@ -60,7 +60,10 @@ def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
 
 def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
     n = flow.counts["turns"]
-    sums, billed = asdict(Totals.sum(flow.totals)), Totals.sum(flow.billed)
+    totals, billed = Totals.sum(flow.totals), Totals.sum(flow.billed)
+    # A flow that answers without the session has costs that nobody counted.
+    uncounted = totals == Totals() and flow.counts["errors"] < n
+    sums: dict[str, Any] = dict.fromkeys(asdict(totals)) if uncounted else asdict(totals)
     fields: dict[str, Any] = {
         "memory_tokens_per_turn": flow.counts["memory_tokens"] / n,
         "memory_unavailable": flow.counts["memory_unavailable"],
@@ -70,7 +73,7 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
     if flow.steps:  # an import: its source reports none of these
         fields = {"memory_unavailable": None, "fallback_rate": None, "retrieval_steps": exact_sum(flow.steps)}
     latency: Latency = {"mean": None, "p50": None, "p95": None}
-    if not flow.counts["unknown_latencies"]:
+    if not flow.counts["unknown_latencies"] and not uncounted:
         latencies = in_order(flow.latencies)[:, 4]
         mean, p50, p95 = float(np.mean(latencies)), quantile(latencies, 0.5), quantile(latencies, 0.95)
         latency = {"mean": mean, "p50": p50, "p95": p95}
