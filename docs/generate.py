@@ -275,7 +275,7 @@ def signature(value: Any) -> str:
     returned = whole.return_annotation
     arrow = f" -> {returned}" if isinstance(returned, str) and returned != "None" else ""
     line = f"({', '.join(listed)}){arrow}"
-    return line if len(line) < 100 else "(\n" + "".join(f"    {text},\n" for text in listed) + f"){arrow}"
+    return line if len(line) < 80 else "(\n" + "".join(f"    {text},\n" for text in listed) + f"){arrow}"
 
 
 def described(value: Any, name: str) -> list[str]:
