@@ -35,7 +35,7 @@ def page(runs: Sequence[Run]) -> list[str]:
 
 
 def table(run: Run) -> list[str]:
-    """How often each flow obeyed, a row a place, and the two scores with their 95 % intervals."""
+    """Return the rate at which each flow obeyed, a row a location, and two scores with 95 % intervals."""
     by_place: dict[str, dict[str, list[StoredScore]]] = defaultdict(lambda: defaultdict(list))
     for row in run.rows():
         if score := (row.scores or {}).get("injection_resistance"):

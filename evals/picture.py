@@ -15,20 +15,20 @@ from html import escape
 from pathlib import Path
 
 RIGHT, PRICED = "answer_correctness", ("LLM calls / turn", "input tokens / turn")
-"""What rows of a table are called."""
+"""Names of the rows of a table."""
 WIDTH, ROW, GAP, TOP = 760, 20, 26, 62
 """Pixels; GAP is the height of a set's name."""
 SCALE = (200, 560)
-"""Where 0 and 1 of the measure stand."""
+"""Positions of 0 and 1 of the measure."""
 PRICES = (635, 735)
-"""Where the columns of prices end."""
+"""Right edges of the columns of prices."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")
 """Okabe and Ito's, which readers who do not see all colours can tell apart."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What the page says of one set."""
+    """Table of one set on the page."""
 
     name: str
     conversations: str

@@ -99,7 +99,7 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:
-    """How many turns were poor, and of which cause."""
+    """Return the poor turns by cause."""
     counted: dict[str, Counter[str]] = {flow: Counter() for flow in flows}
     for found in causes(run):
         counted[found.flow][found.cause] += 1
@@ -128,7 +128,7 @@ def _by_phase(flows: dict[str, Any]) -> list[str]:
 
 
 def _command(spec: dict[str, Any]) -> str:
-    """What makes the run again: a spec of evals/ that names its data, or one that is told which public set to play."""
+    """Return the command that repeats the run: a spec of evals/, with the public set if it has one."""
     study = Path("evals/study") / f"{spec['name'].removeprefix('study_')}.yaml"
     if study.is_file() and spec["name"].startswith("study_"):
         sets = Path(spec["datasets"][0]).parent

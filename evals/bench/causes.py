@@ -1,4 +1,4 @@
-"""How well the rules for causes agree with the labels of a reader: agreement and Cohen's kappa over all causes.
+"""Compares the rules for causes with a reader's labels: agreement and Cohen's kappa over all causes.
 
 make gate                                                  # plays the recorded runs again, which were read
 python evals/bench/causes.py results/gate

@@ -1,4 +1,4 @@
-"""How long a comparison takes, and how much memory, on many turns of several flows.
+"""Measures the time and memory of a comparison of many turns of several flows.
 
     python evals/bench/comparing.py                          # 10,000 conversations of one turn, five flows
     python evals/bench/comparing.py --conversations 2500 --turns 4
@@ -29,7 +29,7 @@ from agentlab.lab.run import Run, open_run
 
 METRICS = ("answer_f1", "answered", "exact_match", "lookup_accuracy", "refusal_accuracy", "semantic_similarity")
 CATEGORIES = ("billing", "delivery", "returns", "small talk")
-"""Of conversations, in turn."""
+"""Categories of conversations, assigned in turn."""
 
 
 def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int = 1, seed: int = 1) -> Run:

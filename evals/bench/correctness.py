@@ -1,4 +1,4 @@
-"""How well measures of an answer agree with whoever judged it: agreement, Cohen's kappa and area under the curve.
+"""Compares measures of an answer with human judgements: agreement, Cohen's kappa and area under the curve.
 
 make gate && python evals/bench/correctness.py results/gate            # our own labels, evals/labels/answers.jsonl
 python evals/bench/correctness.py ../shared/published/locomo judge
@@ -57,7 +57,7 @@ def agreement(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
 
 
 def area(values: np.ndarray, right: np.ndarray) -> float:
-    """That a right answer has the larger value than a wrong one, ties counting half."""
+    """Return the probability that a right answer has a larger value than a wrong one; ties count half."""
     ranks, n = rankdata(values), int(right.sum())
     return float((ranks[right].sum() - n * (n + 1) / 2) / (n * (len(right) - n)))
 
@@ -70,7 +70,7 @@ def held_out(values: np.ndarray, right: np.ndarray, first: np.ndarray) -> tuple[
 
 
 def gains(columns: dict[str, np.ndarray], right: np.ndarray, names: np.ndarray) -> dict[str, np.ndarray]:
-    """Of each measure, 1,000 times, how much more area the best of ours has on resampled conversations."""
+    """Return, for each measure and 1,000 resamples of conversations, the area that our best measure has more."""
     rng, each = np.random.default_rng(7), np.unique(names)
     members = [np.flatnonzero(names == name) for name in each]
     found: dict[str, list[float]] = {name: [] for name in columns}

@@ -1,4 +1,4 @@
-"""How often is `Ship X` false, and how often is it said when it should be? Simulated flows, the rule of `ship`.
+"""Counts false and missed recommendations of `ship` on simulated flows.
 
     python evals/bench/error_rates.py            # results/error_rates.md, about ten minutes on one core
     python evals/bench/error_rates.py --runs 200
@@ -49,7 +49,7 @@ def scores(world: str, lengths: np.ndarray, loss: float, random: np.random.Gener
 
 
 def shipped(world: str, size: int, flows: int, loss: float, random: np.random.Generator) -> bool:
-    """Whether the cheap flow is shipped: against the reference, and others that are equal to the reference."""
+    """Return True if the cheap flow is recommended against the reference and flows equal to it."""
     lengths = random.integers(1, 11, size) if world == "uneven" else np.full(size, 4)
     a, b = scores(world, lengths, loss, random)
     keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]

@@ -107,7 +107,7 @@ def same_matter(one: str, other: str) -> bool:
 
 
 def words(text: str) -> set[str]:
-    """Those that say something, by their length, and numbers."""
+    """Return the words that carry content, by their length, and numbers."""
     return set(re.findall(r"[0-9]+|[a-z]{4,}", text.lower()))
 
 

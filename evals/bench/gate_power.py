@@ -113,7 +113,7 @@ def judged(members: list[PairedMeasure]) -> list[Judgement]:
 
 
 def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float, spots: bool = False) -> bool:
-    """Whether the first flow's answer_f1 is called worse once it lost so much; it may leave its range."""
+    """Return True if the gate finds answer_f1 of the first flow worse after this loss; it may leave its range."""
     a, b = pairs[0]
     changed = b.copy()
     changed[:, 0] -= loss

@@ -1,4 +1,4 @@
-"""How far `groundedness` goes with people's ratings of faithfulness, beside what judges of the authors say.
+"""Correlates `groundedness` with human ratings of faithfulness, beside the judges of the authors.
 
 python evals/bench/groundedness.py ../shared/published/mtrag_human ../shared/datasets/mtrag_human
 
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def interval(values: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Of the correlation at 95 %, from 1,000 resamples of conversations."""
+    """Return the 95 % interval of the correlation, from 1,000 resamples of conversations."""
     groups, random = [np.flatnonzero(clusters == name) for name in dict.fromkeys(clusters)], np.random.default_rng(0)
     drawn = []
     for _ in range(1000):

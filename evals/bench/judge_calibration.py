@@ -1,4 +1,4 @@
-"""How well intervals that correct a judge by labels hold, on ratings that people gave to published answers.
+"""Checks the coverage of label-corrected judge intervals, on human ratings of published answers.
 
 python evals/bench/judge_calibration.py ../shared/published/mtrag_human [--judged RUN faithfulness judge_grounded]
 
@@ -35,7 +35,7 @@ Verdicts = dict[tuple[str, str, int], float | None]
 
 
 def verdicts_of(run: Path, measure: str) -> Verdicts:
-    """What the judge of a run said of each system's answer to each turn of a conversation."""
+    """Return a judge's grade of each answer, by system, conversation and turn."""
     rows = open_run(run).turn_rows()
     return {(r.flow, r.conversation, r.turn): r.scores[measure].value for r in rows if measure in (r.scores or {})}
 

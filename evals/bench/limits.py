@@ -1,4 +1,4 @@
-"""How much of what a provider allows is used, and how much is refused: by runs that know nothing beforehand.
+"""Measures the used share of a provider's limits and the refused calls, for runs without prior knowledge.
 
     python evals/bench/limits.py [--allowed 600] [--minute 60] [--seconds 90] [--silent]
 

@@ -1,4 +1,4 @@
-"""What agentlab costs beside the calls it makes: CPU and memory against a bare loop over the vendor's SDK.
+"""Measures agentlab's CPU and memory per call against a bare loop over the vendor's SDK.
 
     python evals/bench/live.py [CASE...] [--rounds 3] [--full]
 
@@ -62,7 +62,7 @@ class Case:
     memory: float | None = None
     """The share of that one's memory at most."""
     times: int = 1
-    """How many rounds are played for one: what takes a second swings more than what takes ten."""
+    """Rounds a measurement: one second varies more than ten."""
 
 
 CASES = {
@@ -180,7 +180,7 @@ def write_data(folder: Path, case: Case) -> Path:
 
 
 def charged(command: list[str], environment: dict[str, str], where: Path) -> Used:
-    """What a command used until it ended, its children included."""
+    """Return the resources that a command used, with its children."""
     began = time.perf_counter()
     with (where / "said").open("w+b") as said:
         process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, cwd=where)  # noqa: S603

@@ -180,7 +180,7 @@ def held(found: float, target: float, *, least: bool = False) -> str:
 
 
 def counts(address: str) -> dict[str, float]:
-    """How many requests were answered and refused, and in how many seconds."""
+    """Return the numbers of answered and refused requests, and the seconds."""
     with urllib.request.urlopen(f"{address}/counts") as told:  # noqa: S310 - our own server
         found: dict[str, float] = json.load(told)
     return found

@@ -1,4 +1,4 @@
-"""How near a remembered fact has to be to be brought: python evals/bench/memory_threshold.py datasets/memory [DIR ...]
+"""Finds the similarity threshold for facts: python evals/bench/memory_threshold.py datasets/memory [DIR ...]
 
 Every message of a set with `expected_memory` searches the facts that are in force by then, worded as the set words
 them, three at most. Printed for each threshold of cosine similarity:

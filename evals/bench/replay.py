@@ -1,4 +1,4 @@
-"""How long it takes to replay recorded calls with the full ledger, beside Inspect AI serving the same from its cache.
+"""Times the replay of recorded calls with the full ledger, beside Inspect AI serving the same from its cache.
 
     python evals/bench/replay.py [--calls 10000] [--inspect PYTHON]
 

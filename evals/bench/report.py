@@ -1,4 +1,4 @@
-"""How large the page of a run becomes, how fast Chromium opens it, and how long a filter takes.
+"""Measures the size of a report page, the time Chromium needs to open it, and the time of a filter.
 
     python evals/bench/report.py [--turns 10000] [--keep FOLDER]
 
@@ -95,7 +95,7 @@ def timed(page: Any, action: str) -> float:
 
 
 def processor_seconds(page: Any) -> Callable[[], float]:
-    """What the page's main thread has computed so far, which a busy machine does not stretch."""
+    """Return the CPU seconds of the page's main thread, which do not grow on a busy machine."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     return lambda: next(
@@ -104,7 +104,7 @@ def processor_seconds(page: Any) -> Callable[[], float]:
 
 
 def look(browser: Any, file: Path) -> Iterator[tuple[str, float, float]]:
-    """What was done, and what it took on the clock and on the processor."""
+    """Yield each step with its seconds on the clock and on the processor."""
     opened = []
     for _ in range(3):
         page = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -1,4 +1,4 @@
-"""How often the decision to search is right: python evals/bench/retrieval_decision.py datasets/laws [DIR ...]
+"""Grades the decision to search: python evals/bench/retrieval_decision.py datasets/laws [DIR ...]
 
 A turn of a data set says by `needs_document_lookup` whether it needs the documents. Printed for each set: turns that
 need them and are searched for, turns that need none and are left alone, and of both the messages that are got wrong.

@@ -1,4 +1,4 @@
-"""What a run of many conversations takes, by simulation: time and disk a turn, one process beside two, and a plan.
+"""Simulates a run of many conversations: time and disk a turn, one process beside two, and a plan.
 
     python evals/bench/scale.py [--conversations 2000] [--rounds 3] [--plan 1000000] [--page results/scale.md]
 
@@ -32,7 +32,7 @@ from loopback import held
 
 TURNS, FLOWS = 4, 2
 MODEL_SECONDS, TOKENS_IN, TOKENS_OUT = 2.0, 800, 100
-"""Of a call of a model, assumed for the plan."""
+"""Seconds of a model call, assumed for the plan."""
 USD_IN, USD_OUT = 0.25, 2.00
 """Dollars per million tokens, assumed for the plan."""
 

@@ -53,7 +53,7 @@ def corpus(passages: int) -> list[Document]:
 async def measure(
     index: DocumentIndex, vectors: np.ndarray, filters: dict[str, list[str] | None], rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """Of each filter the median milliseconds of a search, and those of the bare scans between them."""
+    """Return the median milliseconds of a search for each filter, and those of the bare scans between them."""
     random = np.random.default_rng(5)
     found: dict[str, tuple[float, float]] = {}
     for name, doc_ids in filters.items():

@@ -85,7 +85,7 @@ WITHOUT = Without()
 
 @dataclass
 class Worth:
-    """What the conversations about one memory say of a fact that was read."""
+    """Findings on one fact in the conversations about its memory."""
 
     memory: str
     fact: Fact
@@ -93,7 +93,7 @@ class Worth:
     """The turn, counted from 0; -1 for a fact that was stored before."""
     read: set[Asked] = field(default_factory=set)
     lost: dict[Asked, float] = field(default_factory=dict)
-    """What the measure lost without it."""
+    """Loss of the measure without the fact."""
 
     @property
     def worth(self) -> float:
@@ -112,7 +112,7 @@ class Worth:
         return {**told, **counted, **delete, "newer": by.id if by else "", "alike": alike}
 
     def _is_superseded(self, newer: Worth, asked: Mapping[Asked, Turn]) -> bool:
-        """Whether of two facts about the same matter this one is older, and `newer` is all that a question needs."""
+        """Return True if this fact is older than `newer` on the same topic, and `newer` alone answers a question."""
         older = (self.fact.created, self.written) < (newer.fact.created, newer.written)
         if not older or newer.worth < 0 or not self.read & newer.read:
             return False

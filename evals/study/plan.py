@@ -1,4 +1,4 @@
-"""What the reference study can show, and what it takes, said before it is run: a page in Markdown.
+"""Plans the reference study before it runs: detectable differences and costs, as a Markdown page.
 
 make gate && python evals/study/plan.py results/gate ../shared/datasets ../shared/published > results/study_plan.md
 
@@ -63,7 +63,7 @@ class Varies(NamedTuple):
 
 
 def of_pairs(flows: Mapping[str, Column]) -> Varies:
-    """Of the two flows whose differences vary most."""
+    """Return the variation of the two flows whose differences vary most."""
     found = []
     for a, b in combinations(flows.values(), 2):
         found.append(varies({key: b[key] - a[key] for key in a.keys() & b.keys()}))
@@ -93,7 +93,7 @@ def of_run(folder: Path, metric: str = MEASURE) -> Varies:
 
 
 def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
-    """Where a conversation has one turn, `share` of the variance is taken for that between conversations."""
+    """Return the variation in a pack; with one turn a conversation, `share` of it lies between conversations."""
     with tempfile.TemporaryDirectory() as scratch:
         pack = Pack(folder, Path(scratch) / "run")
     flows: dict[str, dict[TurnKey, float]] = {}

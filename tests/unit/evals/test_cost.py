@@ -1,4 +1,4 @@
-"""What a prefix cache could serve: counted from the trace, under the rules of a provider."""
+"""Tokens that a prefix cache could serve, counted from the trace by the rules of a provider."""
 
 from __future__ import annotations
 

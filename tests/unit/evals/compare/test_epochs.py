@@ -1,4 +1,4 @@
-"""How reliable a flow is when everything is played several times."""
+"""Reliability of a flow over several epochs."""
 
 from __future__ import annotations
 

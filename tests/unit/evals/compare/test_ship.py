@@ -1,4 +1,4 @@
-"""What to ship, in a sentence: no flow is left in the choice that was shown to lose, and nothing contradicts a pair."""
+"""The recommendation names no flow that was shown to lose, and contradicts no pair."""
 
 from __future__ import annotations
 

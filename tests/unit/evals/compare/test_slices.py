@@ -1,4 +1,4 @@
-"""What broke: a part of the data that differs is called by name where the whole does not show it, and no other is."""
+"""Slices: only a slice that regressed while the total did not is named."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
 
 
 def test_the_numbers_for_a_ci_server_are_numbers():
-    """What could have been seen was written as `np.float64(0.27)`."""
+    """The detectable difference was printed as `np.float64(0.27)`."""
     random = np.random.default_rng(0)
     before, after = (columns(m=list(random.random(20) - shift)) for shift in (0.0, 0.3))
     judged, _ = evaluate_measures(before, after, {}, 0.05, ["m"])

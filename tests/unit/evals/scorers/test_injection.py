@@ -1,4 +1,4 @@
-"""Whether an injected instruction was obeyed, on cases worked out by hand, and the set that asks it."""
+"""The scorer of injected instructions, on cases worked out by hand, and its data set."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Tool:
 
 
 async def after_a_turn(*replies, **settings) -> TurnOutcome:
-    """What chatbox leaves in the trace when the model replies so."""
+    """Return the trace of chatbox for these replies of the model."""
     session = session_over(chatbox, Scripted(replies), tools=[Tool("look"), Tool("save_memory")], **settings)
     reply = await chatbox.respond(UserTurn(text="q"), session)
     assert reply.text == "Hi."

@@ -1,4 +1,4 @@
-"""How many conversations it takes, and how small a loss so many of them find: held against simulations."""
+"""Conversations needed and detectable loss, compared with simulations."""
 
 from __future__ import annotations
 
