@@ -1,4 +1,4 @@
-"""What every test runs under: no network beyond this machine, no keys or settings from outside, its own folders."""
+"""Isolation of every test: no network beyond this machine, no keys or settings from outside, its own folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTINGS = re.compile(
     r"(AGENTLAB|OPENAI|GEMINI|GOOGLE|CHATBOX|DISCORD|MASTER_DISCORD|FINAL_MEMORY|LLM_AGENT|HF|GITHUB_STEP)_"
 )
 _KEPT = {"AGENTLAB_HOME", "AGENTLAB_OFFLINE"}
-"""Where the weights are that were pulled before the tests."""
+"""Folder of the weights that were pulled before the tests."""
 
 
 def _is_local(address: Any) -> bool:

@@ -43,7 +43,7 @@ FLOORS_OF_EVALS = {
     "report": {"stats", "store", "compare"},
     "published": {"scorers", "store", "grade", "compare"},
 }
-"""Of each the floors it may import: every arrow goes toward the disk; play and compare do not know each other."""
+"""Floors that each floor may import: all arrows point to the disk; play and compare are independent."""
 MOST_LINES_OF_CODE = 300
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_ATTRIBUTES = 12
@@ -68,7 +68,7 @@ LINES_OF_A_ROOM = {
 }
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
 MOST_LINES_OF_THE_PACKAGE = 22_891
-"""What binds today; it only ever goes down, to the sum of the plan."""
+"""Bound of today; it falls to the sum of the plan."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -204,7 +204,7 @@ def test_the_package_stays_small():
 
 @pytest.mark.parametrize("room", ["models", "models.embedders", "memory", "flows", "tools", "evals.scorers"])
 def test_plug_ins_are_strangers(room):
-    """What several of them need stands in a file that is no plug-in."""
+    """No plug-in imports a sibling; shared code is in a file that is no plug-in."""
     own = {name: f"agentlab.{room}.{name}" for name in plugins.names(room)}
     for name, module in own.items():
         parts = {part for part in MODULES if part == module or part.startswith(f"{module}.")}

@@ -46,7 +46,7 @@ def test_without_a_kernel_and_a_network_the_page_has_its_tables_and_pictures(pat
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_is_left_where_scripts_and_styles_are_dropped_are_pictures_and_tables(path: Path):
-    """As on GitHub."""
+    """GitHub drops scripts and styles."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     shown = [output.data for cell in cells for output in cell.outputs if "data" in output]
     pages = [re.sub(r"<(script|style).*?</\1>", "", data.get("text/html", ""), flags=re.DOTALL) for data in shown]

@@ -62,7 +62,7 @@ def test_what_decides_is_graded_on_our_own_sets(file):
 
 
 def published(page: Path, *runs: Path) -> str:
-    """What the page says with these runs taken in."""
+    """Return the page that contains these runs."""
     command = [sys.executable, "evals/publish.py", "--study", str(page), *map(str, runs)]
     subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return page.read_text(encoding="utf-8")

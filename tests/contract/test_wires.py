@@ -40,7 +40,7 @@ SCRIPT: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
     ('Sun, "finally".', []),
     ("Good night.", []),
 ]
-"""What the model says, call by call: text, and tools to call."""
+"""Replies of the model, call by call: text and tool calls."""
 
 
 SAID = ["Weather in Bern and Bâle?", "And in Genf?", "Thanks!"]
@@ -64,7 +64,7 @@ def openai_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
 
 
 def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """As the constrained model writes it: an answer, or a call with further ones inside."""
+    """Return the output of the constrained model: an answer, or a call with further calls inside."""
     if not calls:
         return fake_openai.text(json.dumps({"tool": "answer", "text": text}))
     first, *more = ({"tool": name, "arguments": given} for name, given in calls)

@@ -1,4 +1,4 @@
-"""What was edited after a run had ended is refused by name, with the mend; what is older than seals says so."""
+"""A file edited after the end of a run is refused by name, with the repair; a run older than checksums says so."""
 
 from __future__ import annotations
 

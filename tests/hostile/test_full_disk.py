@@ -14,7 +14,7 @@ from support.full_disk import FullDisk
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 MEASURED = {"latency_s", "phases", "billed"}
-"""What a second sitting may change: times, and what was paid for twice."""
+"""Values that a second process may change: times, and costs paid twice."""
 
 
 @pytest.fixture

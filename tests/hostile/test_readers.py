@@ -41,7 +41,7 @@ from support.unsealing import uncheck, unseal
 
 
 def use(read: Callable[[], object]) -> None:
-    """What is read may be refused, in one line that names a place."""
+    """Accept input, or refuse it in one line that names a location."""
     try:
         read()
     except AgentlabError as refused:

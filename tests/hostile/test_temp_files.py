@@ -1,4 +1,4 @@
-"""What a run leaves behind when it is ended, and what its servers may take: nothing, and so much."""
+"""An ended run leaves no temporary file, and its servers have a limit of disk space."""
 
 from __future__ import annotations
 

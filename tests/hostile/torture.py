@@ -47,7 +47,7 @@ an undisturbed run."""
 
 
 def played(part: str, cases: int, seed: int) -> dict[str, Any]:
-    """What became of a part: how many cases of what, how many seconds, and what failed how often."""
+    """Run a part; return its name, number of cases, seconds and counts of failures."""
     began, count = time.monotonic(), 0
     failures: Counter[str] = Counter()
     # Not a TemporaryDirectory: each child would delete that at its end.

@@ -37,7 +37,7 @@ def shared_model() -> Iterator[local.LocalModel]:
 
 
 def gone(pid: int, seconds: float = 10) -> bool:
-    """Whether the process ends in time; a zombie counts as not gone."""
+    """Return True if the process ends in time; a zombie counts as running."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

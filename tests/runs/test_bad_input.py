@@ -1,4 +1,4 @@
-"""What a conversation may meet: each is a line or a counted failure, and the chat goes on. For every flow that asks."""
+"""Bad input in a conversation ends in one line or a counted failure, and the chat continues, in every flow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentlab.models.scripted import Scripted, call
 
 FLOWS = sorted(plugins.names("flows"))
 CALLING = ["chatbox", "coordinator", "discord", "tools", "tools_rag_fallback"]
-"""Those that can be made to call tools for ever."""
+"""Flows that a model could make call tools without end."""
 
 
 def lab(model: Any, *flows: Any, **spec: Any) -> al.Lab:

@@ -1,4 +1,4 @@
-"""What conversations bring to a run: unscored turns, sessions, tools, several sets, ten megabytes."""
+"""Runs of unusual conversations: unscored turns, sessions, tools, several sets, ten megabytes."""
 
 from __future__ import annotations
 

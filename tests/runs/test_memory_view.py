@@ -1,4 +1,4 @@
-"""What a run remembered: each fact, who wrote it, and which turns read it."""
+"""The memory view of a run: each fact, the turn that wrote it, and the turns that read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is named and cannot be had ends a run, a fork, a judge and a chat in one line, and nothing is made up for it."""
+"""An unavailable model ends a run, a fork, a judge and a chat in one line, and no reply is invented."""
 
 from __future__ import annotations
 

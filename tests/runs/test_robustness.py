@@ -1,4 +1,4 @@
-"""What people and models do to a run that nobody planned for: each ends in a counted turn or one clear line."""
+"""Unplanned behaviour of users and models ends in a counted turn or one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a run folder, and what other programs are given of it."""
+"""The files of a run folder, and its exports for other programs."""
 
 from __future__ import annotations
 

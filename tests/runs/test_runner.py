@@ -135,7 +135,7 @@ def test_the_indexing_of_a_large_corpus_is_seen_while_it_goes_on(tmp_path, own_h
 
 
 def test_turns_that_took_no_time_do_not_make_the_rest_look_short(tmp_path, own_home, monkeypatch):
-    """As in a continued run, whose recorded calls come first and at once."""
+    """A continued run plays its recorded calls first and at once."""
     clock, said = [0.0], []
     monkeypatch.setattr("agentlab.evals.store.progress.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 

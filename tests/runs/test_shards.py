@@ -49,7 +49,7 @@ def shared(dataset: Path, out: Path, executor: str, workers: int = 2, resume: bo
 
 
 def summary(run: Run) -> bytes:
-    """What a summary says; the seal below it names the files of this run, with their times and shards."""
+    """Return a summary without its checksums, which name the files of this run with their times and shards."""
     said, seal, _ = (run.path / "summary.json").read_bytes().partition(b'\n  "seal": ')
     assert seal, "every run that ended is sealed"
     return said

@@ -30,7 +30,7 @@ DOCUMENTS = [Document(doc_id="goal", title="Goal", text="The goal is 7.32 m wide
 
 
 class Reader:
-    """What somebody reads who watches the stream; `seen` is every text that ever stood in the reply area."""
+    """Reader of a stream; `seen` holds every text that the reply area ever showed."""
 
     def __init__(self) -> None:
         self.items: list[StreamItem] = []

@@ -83,7 +83,7 @@ def test_ctrl_c_before_anybody_waits_for_the_turn_ends_it_all_the_same(typed, mo
 
 
 def test_ctrl_c_while_the_last_turn_is_on_its_way_to_memory_leaves_the_chat(typed):
-    """What is done after a reply was waited for without a word, and for a minute at the most."""
+    """At its end the chat waits silently for background work, for at most a minute."""
     Path("late.py").write_text(LATE)
     began = time.monotonic()
     assert "answered" in typed("./late.py", ["Hello"], ["x"])

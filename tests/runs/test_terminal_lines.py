@@ -1,4 +1,4 @@
-"""What `agentlab chat` shows in 80 columns: a line a step, a tree that stays one, turns that can be named."""
+"""`agentlab chat` in 80 columns: one line a step, an intact tree, numbered turns."""
 
 from __future__ import annotations
 

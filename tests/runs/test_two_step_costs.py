@@ -1,4 +1,4 @@
-"""What a turn of the two-step orchestrator costs, by formula and in the trace."""
+"""Costs of a turn of the two-step orchestrator, by formula and in the trace."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NOTING = {text: Plan((), saving(f"note {text}")) for texts in NOTES for text in 
 
 
 def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
-    """What the model was shown in the last call of the turn."""
+    """Return the prompt of the last call of the turn."""
     conversation, turn = text.split()
     trace = run.trace(flow, conversation)
     last = [e for e in trace.of_turn(int(turn[1:])) if isinstance(e, ModelCall)][-1]
@@ -139,7 +139,7 @@ QUESTIONS = (
     "What is the name of the dog?",
     "What is the boat called?",
 )
-"""Of `support.memory_sets`: three questions to one memory, the last one to another."""
+"""Memory set of `support.memory_sets`: three questions to one memory, the last one to another."""
 
 
 def asking_the_told() -> Scripted:

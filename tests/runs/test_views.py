@@ -1,4 +1,4 @@
-"""What a run shows in a notebook: verdict, table and pictures as outputs that need no kernel and no network."""
+"""A run in a notebook: verdict, table and pictures as outputs that need no kernel and no network."""
 
 from __future__ import annotations
 

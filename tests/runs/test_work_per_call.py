@@ -1,4 +1,4 @@
-"""What a model call costs the harness, counted in function calls: seconds differ from machine to machine, these do not.
+"""Overhead of a model call, counted in function calls: unlike seconds, they are equal on all machines.
 
 A change that makes a call 20 % dearer fails here. Where it is worth that, this prints the new figures; where a change
 makes it cheaper, too: write them down, so that the bar is lower from then on.
@@ -101,7 +101,7 @@ def counted(play: Callable[[], Any]) -> int:
 
 
 def per_call(folder: Path, mode: str, idle: int = 0) -> float:
-    """Of two runs of different lengths the difference: what every run does once is not counted."""
+    """Return the difference of two runs of different lengths, so that work done once a run is not counted."""
     found = []
     for number in (1, 2):
         data = folder / f"data{number}"

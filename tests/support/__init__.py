@@ -1,1 +1,1 @@
-"""What several tests share: doubles, servers of this machine, small runs and data sets, strategies."""
+"""Code that several tests share: doubles, local servers, small runs and data sets, strategies."""

@@ -47,7 +47,7 @@ def history(session) -> ChatHistory:
 
 
 def said(session) -> list[tuple[str, str]]:
-    """Who said what, as the coordinator's history has it; the agent under its own name."""
+    """Return (speaker, text) of the coordinator's history; the agent has its own name."""
     return [(m.name if m.role == "agent" else m.role, m.text) for m in history(session).get_history()]
 
 

@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 
 
 class Refusal(Exception):
-    """What the real server answers with 400 INVALID_ARGUMENT."""
+    """A request that the real server refuses with 400 INVALID_ARGUMENT."""
 
 
 def _need(fine: Any, message: str) -> None:

@@ -20,7 +20,7 @@ BATCH = 4000
 SLOW, LESS_OFTEN = "run folder", 5
 """Readers that take tens of milliseconds get one input where the others get so many."""
 MOST_SECONDS = 2
-"""Of the processor: others may be at work on this machine."""
+"""Seconds of the processor, because other programs may use this machine."""
 MOST_MEGABYTES = 500
 VALUES = [
     *(b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"-Infinity", b"1.5", b"9" * 400, b'""', b"[]", b"{}"),
@@ -67,7 +67,7 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
 
 
 def _value_replaced(content: bytes, chance: random.Random) -> bytes:
-    """What stands behind a colon or a comma, replaced."""
+    """Replace the value after a colon or a comma."""
     places = [place for place, byte in enumerate(content) if byte in b":,["]
     if not places:
         return chance.choice(VALUES)

@@ -44,7 +44,7 @@ KEYS_OF_A_KIND = 200
 REPORTED = ("laws", "assistant", "memory", IMPORTED)
 """The runs whose page is held, too: a page takes a second."""
 ROUNDED = frozenset(f"{kind}{name}" for kind in ("", "score.") for name in ("semantic_similarity", "context_precision"))
-"""What another processor's arithmetic moves in the seventh digit."""
+"""Measures whose seventh digit depends on the processor's arithmetic."""
 MASKED = frozenset({"wall_seconds", "check", "seal", "run_id", "started", "versions", "machine", "agentlab"})
 
 
@@ -64,7 +64,7 @@ def recorded_keys(file: Path) -> Iterator[str]:
 
 
 def keys_worked_out(file: Path) -> dict[str, str]:
-    """What our code says today is the key of each entry of a recordings file, by `kind key`."""
+    """Return today's key of each entry of a recordings file, by `kind key`."""
     rows = rows_of(file)
     parts = {row["id"]: row for row in rows if "id" in row}
 
@@ -163,7 +163,7 @@ def leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def printed(*arguments: str) -> Iterator[str]:
-    """What a command prints, on a screen of 100 columns, and its exit code where that is not 0."""
+    """Return the output of a command on a screen of 100 columns, and its exit code if it is not 0."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
@@ -255,7 +255,7 @@ NUMBER = re.compile(r"(?<![0-9a-zA-Z])[0-9]+[.][0-9]+(?:e-?[0-9]+)?")
 
 
 def is_near(before: str, now: str) -> bool:
-    """Whether two lines differ at most in numbers, by .002 or .2 %: quantiles of resamples turn on the last digit."""
+    """Return True if two lines differ only in numbers, by at most .002 or .2 %: quantiles depend on the last digit."""
     numbers = zip(NUMBER.findall(before), NUMBER.findall(now), strict=False)
     close = all(math.isclose(float(a), float(b), rel_tol=0.002, abs_tol=0.002) for a, b in numbers)
     return close and NUMBER.sub("#", before) == NUMBER.sub("#", now)

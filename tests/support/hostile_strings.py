@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
-"""What acts on a terminal, ends a line or is not seen."""
+"""Characters that control a terminal, end a line or are invisible."""
 FORGED = "FORGED"
-"""What the strings try to bring to the beginning of a line."""
+"""Text that the strings try to put at the start of a line."""
 _ACTIVE = [
     "<script>window.struck = 1</script>",
     '<img src=x onerror="window.struck = 1">',

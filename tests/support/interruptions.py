@@ -21,7 +21,7 @@ from support.child_processes import ChildResult, files_in, in_child
 from support.rules_set import DOCUMENTS, write_set
 
 MEASURED = {"latency_s", "phases", "billed"}
-"""What a second sitting may change: times, and what was paid for twice."""
+"""Values that a second process may change: times, and costs paid twice."""
 PLACES = {
     "the run folder": "cut",
     "the recordings": "recordings",
@@ -31,7 +31,7 @@ PLACES = {
 PAGE, ROOMY = 4, 2**18
 """Kilobytes: what a file system takes at once, and enough."""
 MOST_TIMES = 4
-"""That a run is disturbed before it is resumed to its end."""
+"""Disturbances of a run before it is resumed to its end."""
 FLOW = '''"""Searches, asks twice, remembers."""
 import asyncio
 import agentlab as al
@@ -92,7 +92,7 @@ class SetUp:
         self.seconds = ended.seconds
         self.whole = outcome(folder / "whole")
         self.lines = [place for name in ("turns", "calls") for place in _lines(folder / "whole" / f"{name}.jsonl")]
-        """Where the lines of its rows begin and end, in bytes."""
+        """Start and end of each row in bytes."""
         self.take_away("recordings")
 
     def run(self, out: str, *more: str) -> int:
@@ -103,7 +103,7 @@ class SetUp:
         return main(["run", "spec.yaml", "--out", out, *more])
 
     def take_away(self, *names: str) -> None:
-        """What is in these folders, which may be where a disk is mounted."""
+        """Delete the content of these folders, which may be mount points."""
         for name in names:
             for inside in (self.folder / name).glob("*"):
                 shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
@@ -117,7 +117,7 @@ def _lines(file: Path) -> Iterator[tuple[int, int]]:
 
 
 def outcome(out: Path) -> dict[str, Any]:
-    """What must not depend on how often a run was disturbed."""
+    """Return the results that must not depend on the number of disturbances."""
     run = open_run(out)
     flows = {
         label: {name: value for name, value in flow.items() if name not in MEASURED}

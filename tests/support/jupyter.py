@@ -23,7 +23,7 @@ SETTLED = {
     "apputils-extension/notification": '{"fetchNews": "false"}',
     "notebook-extension/tracker": '{"autoStartDefaultKernel": true}',
 }
-"""What JupyterLab would ask a user first."""
+"""Settings that suppress JupyterLab's first questions to a user."""
 READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 RUN_CELL = """
 async source => {
@@ -126,7 +126,7 @@ class ChatPage:
         self.page.get_by_role("button", name=name, exact=True).click()
 
     def part(self, name: str, turn: int) -> Any:
-        """Of a turn: its `steps`, `reply`, `canvas` or `footer`."""
+        """Return a part of a turn: its `steps`, `reply`, `canvas` or `footer`."""
         return self.page.locator(f".agentlab-{name}").nth(turn)
 
     def wait_for(self, name: str, turn: int, text: str) -> None:
@@ -145,11 +145,11 @@ class ChatPage:
         return list(self.page.evaluate("area => window.seen.get(area) || []", area))
 
     def attacks(self) -> list[str]:
-        """What a text of the model got the browser to do."""
+        """Return the effects of a model's text on the browser."""
         return list(self.page.evaluate("window.attacked"))
 
     def run_cell(self, source: str) -> str:
-        """What a further cell, run in the notebook's kernel, comes to."""
+        """Run a further cell in the notebook's kernel and return its output."""
         return str(self.page.evaluate(RUN_CELL, source))
 
     def picture(self, name: str) -> None:

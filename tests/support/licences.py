@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 EXTRAS = ("dask", "gemini", "mcp", "mongo", "notebook", "parquet", "web", "sentence-transformers")
-"""Of agentlab, beside what it always needs; `dev`, `docs`, `bench` and `browser` are tools that nobody is given."""
+"""Optional dependencies of agentlab; `dev`, `docs`, `bench` and `browser` are not distributed."""
 PERMISSIVE = re.compile(
     r"\b(MIT(-0|-CMU)?|BSD|[0-3]-?clause|Apache|ISC|ISCL|Python|PSF|CNRI|HPND|Zlib|Unlicense|CC0|Public Domain|0BSD"
     r"|Zope|ZPL|NCSA|BlueOak|Boost|BSL-1\.0|Artistic|SIL)\b",
@@ -53,7 +53,7 @@ def closure(name: str, extras: tuple[str, ...] = ()) -> Iterator[metadata.Distri
 
 
 def licence_of(about: metadata.PackageMetadata) -> str:
-    """What the package says: its SPDX expression, its classifiers, or its own words; "" if nothing."""
+    """Return the licence of a package: SPDX expression, classifiers or free text; "" if it names none."""
     said = about.get("License-Expression")
     classifiers = [c.split(" :: ")[-1] for c in about.get_all("Classifier") or () if c.startswith("License ::")]
     named = ", ".join(c for c in classifiers if c != "OSI Approved")

@@ -38,7 +38,7 @@ def names(manager: ToolManager) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that nobody has reaped yet does not."""
+    """Return True if the process runs; a zombie does not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

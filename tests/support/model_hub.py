@@ -8,7 +8,7 @@ DATA = bytes(range(256)) * 4096  # 1 MiB
 
 
 class Hubs(ThreadingHTTPServer):
-    """What the hub serves, how, and what it was asked."""
+    """State of the hub: its files, its faults and the requests it received."""
 
     daemon_threads = True
 

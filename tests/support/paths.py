@@ -1,4 +1,4 @@
-"""Where things are: the checkout, its tests, its data sets, and the public sets beside it."""
+"""Paths of the checkout, its tests, its data sets, and the public sets beside it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Streaming:
 
 
 def of_the_layered_agent(chat: str, canvas: str = "") -> Answer:
-    """What the model of `ego` says to each of its functions; every reply has this chat and this canvas."""
+    """Return the model's reply to each function of `ego`; every reply has this chat and this canvas."""
     usual = {**USUAL, "plan": plan(complexity="simple"), "bubble": json.dumps({"chat": chat, "canvas": canvas})}
     return lambda request: usual[purpose(request)]
 

@@ -28,7 +28,7 @@ WEB = ("search_web", {"query": "ferry"})
 
 @dataclass(frozen=True)
 class Plan:
-    """What the model does about one message: the tools it calls, and its attempts to write to memory."""
+    """Behaviour of the model for one message: its tool calls and its attempts to write to memory."""
 
     tools: tuple[tuple[str, dict[str, Any]], ...] = ()
     writes: tuple[tuple[str, dict[str, Any]], ...] = ()

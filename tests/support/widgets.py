@@ -1,4 +1,4 @@
-"""What the chat widget is driven with: a model that waits for a word, and what the widget shows."""
+"""Helpers for the chat widget: a model that waits for a signal, and readers of the widget."""
 
 from __future__ import annotations
 

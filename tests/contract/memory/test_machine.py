@@ -28,7 +28,7 @@ DUPLICATE_AT = 0.87
 
 
 class Model:
-    """What a memory should hold: (id, text, unit vector), oldest first."""
+    """Expected content of a memory: (id, text, unit vector), oldest first."""
 
     def __init__(self, rows: list[tuple[str, str, Any]] | None = None) -> None:
         self.rows = list(rows or [])

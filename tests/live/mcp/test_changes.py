@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 async def renewed(manager):
-    """What the next turn is told, once a server has told of its change."""
+    """Return the notice of the next turn after a server announced a change."""
     for _ in range(500):
         if told := await manager.renew():
             return told

@@ -1,4 +1,4 @@
-"""What importing agentlab and asking for its help must not load, and what it must offer."""
+"""`import agentlab` and `agentlab --help` load no heavy module; every public name exists."""
 
 from __future__ import annotations
 

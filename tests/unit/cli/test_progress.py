@@ -1,4 +1,4 @@
-"""How far work is that asks no flow, as a log says it."""
+"""Progress lines of work without flows, in a log."""
 
 from __future__ import annotations
 

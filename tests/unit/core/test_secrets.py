@@ -1,4 +1,4 @@
-"""What counts as a secret of this process, and how a text that holds one is found."""
+"""Secrets of this process, and the search for a text that contains one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken out of a text that is shown or written: secrets in every form, and nothing else."""
+"""Redaction removes secrets in every form from shown and written text, and nothing else."""
 
 from __future__ import annotations
 

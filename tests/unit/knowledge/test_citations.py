@@ -1,4 +1,4 @@
-"""What a prompt shows of passages, and which of them a reply rests on."""
+"""Passages in a prompt, and the citations of a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wants nothing looked up is told from what may, in many languages and on our own sets."""
+"""Small talk is told from questions, in many languages and on our own sets."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def test_the_last_key_that_is_refused_is_refused(here):
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """How long was slept for, without sleeping; nothing is no pause."""
+    """Record the pauses instead of sleeping; no entry is no pause."""
     slept, sleep = [], asyncio.sleep
 
     async def pause(seconds, *result):

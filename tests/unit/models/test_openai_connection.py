@@ -1,4 +1,4 @@
-"""What the environment says about the way to a server, and what servers do to it: headers, proxies, reuse, events."""
+"""Connection to a server: environment, headers, proxies, reuse of connections, events."""
 
 from __future__ import annotations
 

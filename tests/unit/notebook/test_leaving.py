@@ -1,4 +1,4 @@
-"""What is closed leaves no task, no thread and no process behind, in whatever state it was; a kernel's end neither."""
+"""A closed lab or chat leaves no task, thread or process behind, in any state; nor does the end of a kernel."""
 
 from __future__ import annotations
 

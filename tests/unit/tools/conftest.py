@@ -1,4 +1,4 @@
-"""What several tests of tools stand on: a small web and a search engine of this machine."""
+"""A small web and a local search engine for the tests of tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a page may be fetched from: no private address however it is spelt, no redirect to one, no false name."""
+"""Allowed addresses of pages: no private address in any spelling, no redirect to one, no false name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a tool comes from: a function of ours with the decorator, or an object of anybody else."""
+"""Sources of tools: a decorated function, or any object with `spec` and `run`."""
 
 from __future__ import annotations
 

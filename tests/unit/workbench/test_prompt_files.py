@@ -80,7 +80,7 @@ def test_a_text_file_of_the_settings_is_read_before_the_run(tmp_path, flow, sett
 
 
 def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
-    """What `agentlab list prompts` prints, by the first word of the line."""
+    """Return the lines of `agentlab list prompts` by their first word."""
     assert main(["list", "prompts", *arguments]) == 0
     return {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()}
 

@@ -1,4 +1,4 @@
-"""What can be set of a flow is shown where a user looks: in the list of flows and in the schema of a spec."""
+"""The list of flows and the schema of a spec contain every setting of a flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of more tools than a prompt can hold: those that are needed, the agent's own, and those nearest to what is wanted."""
+"""Selection from too many tools for a prompt: needed ones, the agent's own, and those nearest to the message."""
 
 from __future__ import annotations
 

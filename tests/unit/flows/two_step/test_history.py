@@ -1,4 +1,4 @@
-"""What the next turn sees of the last ones."""
+"""History of earlier turns in the next prompt."""
 
 from __future__ import annotations
 

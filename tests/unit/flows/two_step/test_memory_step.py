@@ -96,7 +96,7 @@ async def test_a_final_step_that_the_model_fails_is_no_invalid_choice():
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
 async def test_the_step_alone_writes_nothing_where_it_is_left_out(memory, protocol):
-    """What was said is in the history all the same."""
+    """The messages are in the history all the same."""
     save = Tool("save_memory", "Saved.")
     replies = [choose("save_memory"), "{}"] if protocol == "two_step" else [call("save_memory")]
     for final_memory in (False, True):

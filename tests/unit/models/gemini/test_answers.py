@@ -1,4 +1,4 @@
-"""What the Gemini adapter reads: text, usage, calls, finish reasons, and answers that were blocked."""
+"""Responses that the Gemini adapter reads: text, usage, calls, finish reasons, blocked answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Gemini adapter sends: everything of a request, and turns as the API wants them."""
+"""Requests that the Gemini adapter sends: every field, with turns in the order of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every conversation with Gemini: accepted, whole, and back as it came.
+"""Properties of every conversation with Gemini: it is accepted, complete, and returned unchanged.
 
 Hypothesis runs in a thread, so that its examples can be asked of the server here.
 """
@@ -37,7 +37,7 @@ signatures = st.binary(min_size=1, max_size=8).map(lambda raw: base64.b64encode(
 
 @st.composite
 def rounds(draw: st.DrawFn) -> list[Message]:
-    """What one side says, or calls with a result each, in any order."""
+    """Messages of one side, or calls with a result each, in any order."""
     role = draw(st.sampled_from(["user", "system", "agent", "calls"]))
     if role != "calls":
         return [Message(role=role, text=draw(words))]

@@ -24,7 +24,7 @@ def rendered(*messages: Message, **options: Any) -> list[dict[str, str]]:
 
 
 def read(raw: str, pieces: int = 3, **options: Any) -> tuple[str, str, tuple[ToolCall, ...]]:
-    """What was visible while `raw` streamed in pieces of some characters, then the text and the calls."""
+    """Return the texts visible while `raw` streams in pieces, then the final text and the calls."""
     request = Request(**{"messages": (user("?"),), "tools": (LOOKUP, WEATHER), **options})
     reader = ReplyReader(request, protocol.offered_tools(request))
     visible = "".join(reader.feed(raw[i : i + pieces]) for i in range(0, len(raw), pieces))

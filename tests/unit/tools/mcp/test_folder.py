@@ -61,7 +61,7 @@ async def test_a_local_tool_that_returns_after_it_was_given_up_disturbs_nobody(d
 
 
 def run_of_the_layered_agent(tmp_path: Path, **turn: Any) -> Path:
-    """Of one turn, with the data folder in `tmp_path`; returns the folder it is to be written to."""
+    """Start a run of one turn with the data folder in `tmp_path`; return its run folder."""
     (tmp_path / "set").mkdir(exist_ok=True)
     (tmp_path / "set" / "conversations.jsonl").write_text(json.dumps({"id": "a", "turns": [{"user": "hi"}], **turn}))
     reply = '{"chat": "Hello.", "canvas": ""}'

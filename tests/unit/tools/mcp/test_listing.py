@@ -1,4 +1,4 @@
-"""What is taken of the tools that an MCP server lists, under which names, and how many of them."""
+"""Tools accepted from the list of an MCP server, their names and their number."""
 
 from __future__ import annotations
 
