@@ -1,4 +1,8 @@
-"""The one way out of the process: every call is keyed, looked up, shared, queued, retried and recorded here.
+"""All calls that leave the process: they are keyed, looked up, merged, queued, retried and recorded here.
 
-Import `Gateway` and `Recorder` from `gateway`, `Recordings` from `recordings`; the rest is theirs.
+`gateway`: `Gateway`, the way of one call: look-up, single flight, attempts, recording.
+`recorder`: `Recorder` with the mode of a run, and recorded vectors. `recordings`, `recording_schema`: files, entries.
+`keys`: the key of each call. `explain`: the reason of a recording miss, field by field.
+`queue`: models and embedders behind their queues. `limits`: rate limits. `retries`: attempts and pauses.
+`response_validation`: checks of a completion, such as token counts and tool calls.
 """

@@ -1,4 +1,4 @@
-"""Explains why a request is not recorded: the nearest recording, and what differs field by field.
+"""Explains a recording miss: finds the nearest recording and lists the fields that differ.
 
 explainer = MissExplainer(recordings)
 explainer.explain(request, fields, ("tools", "laws-001", 2))
@@ -19,18 +19,18 @@ from agentlab.wire.recording_schema import Completed
 from agentlab.wire.recordings import Recordings
 
 RecordedAt = tuple[str, str, int]
-"""Flow, conversation, turn."""
+"""Position of a recorded call: flow, conversation, turn."""
 _TITLES = {"endpoint": "server", "output_schema": "output schema"}
 
 
 class Difference(NamedTuple):
     field: str
-    """Few words, so that equal causes can be counted: `system prompt`, `tool lookup_documents`, `seed`."""
+    """Short name, so that equal causes can be counted: `system prompt`, `tool lookup_documents`, `seed`."""
     text: str
 
 
 class MissExplainer:
-    """Finds the recording that a request was most probably meant to be."""
+    """Finds the recording that is most similar to a request."""
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
@@ -41,23 +41,28 @@ class MissExplainer:
                 self._by_conversation[entry.at[1]].append(entry)
 
     def explain(self, request: Request, fields: Row, place: RecordedAt) -> NotRecorded | None:
-        """None where nothing is recorded at all."""
+        """Return the error that names the differences from the nearest recording; None without any recording.
+
+        `fields` are the stored fields of `request`; `place` is its flow, conversation and turn.
+        """
         candidates = self._by_conversation.get(place[1]) or self._all
         if not candidates:
             return None
         if self._by_conversation and place[1] not in self._by_conversation:
             nearest = self._recordings.line_of(self._all[-1].key)
             return _miss([Difference("new conversation", f"nothing of {place[1]} is recorded")], nearest)
-        wanted = set(fields["messages"])
-        best = max(candidates, key=lambda entry: _similarity(entry, fields, wanted, place))
+        best = max(candidates, key=lambda entry: _similarity(entry, fields, place))
         nearest = self._recordings.line_of(best.key)
         same = Difference("asked more often", "the same request was asked fewer times, or in another order")
         return _miss([*self._differences(best.request, request, fields, nearest)] or [same], nearest)
 
-    def _differences(self, old: Row, request: Request, new: Row, where: str) -> Iterator[Difference]:
-        """The probable cause first; `new` are the fields of `request`, `old` those that are recorded at `where`."""
+    def _differences(self, old: Row, request: Request, new: Row, location: str) -> Iterator[Difference]:
+        """Yield the differences, the probable cause first.
+
+        `new` are the fields of `request`, `old` the fields that are recorded at `location`.
+        """
         tools, messages = (
-            [self._recordings.part(kind, name, where) for name in old[f"{kind}s"]] for kind in ("tool", "message")
+            [self._recordings.part(kind, name, location) for name in old[f"{kind}s"]] for kind in ("tool", "message")
         )
         yield from _settings(old, new, ("model", "endpoint", "epoch"))
         yield from _tools(tools, request.tools)
@@ -72,16 +77,16 @@ class MissExplainer:
 
 
 def _miss(differences: Sequence[Difference], nearest: str) -> NotRecorded:
-    """`nearest` is `file:line` of the nearest recording."""
-    text, more = "; ".join(difference.text for difference in differences[:4]), len(differences) - 4
-    text += f"; and {more} more" if more > 0 else ""
+    """Return the error for a miss; `nearest` is `file:line` of the nearest recording."""
+    text, rest = "; ".join(difference.text for difference in differences[:4]), len(differences) - 4
+    text += f"; and {rest} more" if rest > 0 else ""
     return NotRecorded(f"{text} (nearest recording: {nearest})", differences[0].field)
 
 
-def _similarity(entry: Completed, fields: Row, wanted: set[str], place: RecordedAt) -> tuple[float, ...]:
+def _similarity(entry: Completed, fields: Row, place: RecordedAt) -> tuple[float, ...]:
     recorded = entry.request
     at = entry.at or ("", "", -1)
-    shared = len(wanted & set(recorded["messages"]))
+    shared = len(set(fields["messages"]) & set(recorded["messages"]))
     settings = sum(recorded.get(name) == fields.get(name) for name in ("model", "endpoint", "output_schema", "epoch"))
     return (
         (recorded["tools"] == fields["tools"]) + 2 * (at[2] == place[2]) + (at[0] == place[0]),
@@ -106,7 +111,7 @@ def _tools(old: Sequence[ToolSpec], new: Sequence[ToolSpec]) -> Iterator[Differe
             yield Difference(f"tool {name}", f"tool {name} is {'new' if name in now else 'gone'}")
             continue
         for part in ("description", "parameters"):
-            # As text: a model reads the keys of a schema in their order.
+            # Compare texts: a model reads the keys of a schema in their order.
             if repr(getattr(before[name], part)) != repr(getattr(now[name], part)):
                 yield Difference(f"tool {name}", f"tool {name}: {part} differs")
     if set(before) == set(now) and list(before) != list(now):
@@ -116,7 +121,7 @@ def _tools(old: Sequence[ToolSpec], new: Sequence[ToolSpec]) -> Iterator[Differe
 def _change(before: Message, now: Message) -> str:
     if before.role != now.role:
         return f"comes as {now.role}, was {before.role}"
-    return f"changed at {_where(before.text, now.text)}" if before.text != now.text else "has other calls or other data"
+    return f"changed at {_diff(before.text, now.text)}" if before.text != now.text else "has other calls or other data"
 
 
 def _title(message: Message, is_question: bool) -> str:
@@ -127,7 +132,7 @@ def _title(message: Message, is_question: bool) -> str:
     return "user message" if is_question else "history"
 
 
-def _where(old: str, new: str) -> str:
+def _diff(old: str, new: str) -> str:
     at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     start = max(0, at - 10)
     return f"character {at}: {shorten(new[start : at + 30], 40)!r}, was {shorten(old[start : at + 30], 40)!r}"

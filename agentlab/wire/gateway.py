@@ -1,10 +1,10 @@
-"""A conversation's one way out: every call is keyed, looked up, shared, queued, retried and recorded here.
+"""The gateway of a conversation: every call is keyed, looked up, merged, queued, retried and recorded here.
 
     recorder = Recorder("replay", Recordings.open(Path("evals/recordings"), "flows"))
     gateway = Gateway(recorder, model, embedder, flow="tools", conversation="laws-001", epoch=0)
-    answer = await gateway.ask(request, Place(turn=0), emit)
+    result = await gateway.ask(request, CallSite(turn=0), emit)
 
-Whatever goes wrong is part of the answer, of which the session makes one event.
+A failure is part of the result, which the session turns into one event.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from agentlab.wire.response_validation import validate_completion
 from agentlab.wire.retries import RETRIES, Attempts
 
 _PERMANENT_ERRORS = (BadRequest, ContextOverflow)
-"""Errors that the same request would meet again, and that are therefore part of its recording."""
+"""Errors that the same request always causes, so they are recorded."""
 
 
 class _RequestIdentity(NamedTuple):
-    """The keys of a request: among those in flight, and among the recordings, where there are any."""
+    """Keys of a request: one for single flight, one for the recordings if there are any."""
 
     in_flight_key: str
     key: str
     entry: Row
-    """The row that is recorded, without its answer."""
+    """The row to record, without the completion."""
     recorded: NormalisedRequest | None = None
 
 
 class _Call(Attempts):
-    """The attempts at one request, and what is said meanwhile."""
+    """The attempts at one request, and the text they stream."""
 
     def __init__(self, retries: int, emit: Emit, again: Callable[[], None]) -> None:
         super().__init__(retries)
         self.pieces: list[str] = []
-        self.is_heard = False
-        """True once any attempt brought text."""
+        self.has_text = False
+        """True once any attempt has streamed text."""
         self._emit = emit
         self._again = again
 
@@ -72,14 +72,14 @@ class _Call(Attempts):
             self._again()
 
     def say(self, text: str) -> None:
-        self.is_heard = True
+        self.has_text = True
         self.pieces.append(text)
         self._emit(text)
 
 
 @dataclass(eq=False)
 class Gateway:
-    """See `agentlab.core.protocols.Gateway`."""
+    """Implementation of `agentlab.core.protocols.Gateway`, which documents the methods."""
 
     recorder: Recorder
     model: QueuedModel
@@ -91,7 +91,7 @@ class Gateway:
     retries: int = RETRIES
     call_seconds: float | None = None
     occurrences: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
-    """The number of equal requests before, by the branch they were made in: a second try is a call of its own."""
+    """Number of equal requests so far, by parallel branch: a repeated request has its own recording."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Gateway:
     async def ask(
         self, request: Request, place: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
-        asked = self._identify(request, place)
+        identity = self._identify(request, place)
         call = _Call(self.retries, emit, again)
 
         def send() -> Awaitable[Timed[Completion]]:
@@ -113,37 +113,37 @@ class Gateway:
             )
 
         try:
-            entry = None if self.recorder.always_asks else self.recorder.find(asked.key)
+            entry = None if self.recorder.always_asks else self.recorder.find(identity.key)
             if entry is not None:
                 completion = entry.answer()
                 emit(completion.message.text)
                 return CallResult(value=completion, seconds=entry.seconds, origin="replay")
-            missed = self._missed(request, asked)
+            miss = self._miss(request, identity)
             while True:
                 call.begin()
                 try:
-                    # What is asked twice at once is asked once, whoever repeats it.
-                    brought, joined = await self.recorder.single_flight.run(asked.in_flight_key, send)
-                    completion, odd = validate_completion(brought.result, self.name)
+                    # Equal requests in flight are one call, even if they are retries.
+                    timed, joined = await self.recorder.single_flight.run(identity.in_flight_key, send)
+                    completion, invalid_usage = validate_completion(timed.result, self.name)
                     break
                 except Exception as failure:
-                    if asked.recorded is not None and isinstance(failure, _PERMANENT_ERRORS):
-                        self.recorder.record(asked.key, _refusal_row(asked.entry, failure), asked.recorded)
+                    if identity.recorded is not None and isinstance(failure, _PERMANENT_ERRORS):
+                        self.recorder.record(identity.key, _refusal_row(identity.entry, failure), identity.recorded)
                     await call.pause_after(failure)
             if joined:
                 emit(completion.message.text)
         except (asyncio.CancelledError, Exception) as failure:
-            return self._without_answer(failure, call, asked, place)
-        answer = CallResult(
+            return self._without_answer(failure, call, identity, place)
+        result = CallResult(
             value=completion,
-            seconds=brought.seconds,
-            waited=call.lost_seconds + brought.waited,
+            seconds=timed.seconds,
+            waited=call.lost_seconds + timed.waited,
             attempt=call.number,
             origin="replay" if joined else "live",
-            invalid_usage="" if joined else odd,
-            miss=missed,
+            invalid_usage="" if joined else invalid_usage,
+            miss=miss,
         )
-        return answer if asked.recorded is None else self._record_result(answer, asked)
+        return result if identity.recorded is None else self._record_result(result, identity)
 
     def _identify(self, request: Request, place: CallSite) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
@@ -165,45 +165,45 @@ class Gateway:
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
         return _RequestIdentity(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
 
-    def _missed(self, request: Request, asked: _RequestIdentity) -> NotRecorded | None:
-        """Why it is not among the recordings; raises NotRecorded where it may not be asked."""
+    def _miss(self, request: Request, identity: _RequestIdentity) -> NotRecorded | None:
+        """Return the reason of a recording miss; raises NotRecorded in a replay, which must not call the model."""
         explainer = self.recorder.miss_explainer
-        missed = explainer.explain(request, asked.entry["request"], asked.entry["at"]) if explainer else None
+        miss = explainer.explain(request, identity.entry["request"], identity.entry["at"]) if explainer else None
         if self.recorder.mode == "replay":
-            unlike = "nothing like this call is recorded here; --mode auto records it"
-            raise missed or NotRecorded(unlike, "nothing recorded")
-        return missed
+            no_recordings = "nothing like this call is recorded here; --mode auto records it"
+            raise miss or NotRecorded(no_recordings, "nothing recorded")
+        return miss
 
     def _without_answer(
-        self, failure: BaseException, call: _Call, asked: _RequestIdentity, place: CallSite
+        self, failure: BaseException, call: _Call, identity: _RequestIdentity, place: CallSite
     ) -> CallResult[Completion]:
-        if asked.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
-            # Nothing of it is recorded: who asks it again is the first.
-            self.occurrences[place.path, asked.in_flight_key] -= 1
+        if identity.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
+            # The failed call is not recorded, so a retry gets the same key.
+            self.occurrences[place.path, identity.in_flight_key] -= 1
         if isinstance(failure, Exception):
-            failed, seconds = _failed(failure, call.lost_seconds, call.number), 0.0 if call.is_heard else None
+            failed, seconds = _failed(failure, call.lost_seconds, call.number), 0.0 if call.has_text else None
         else:
-            waited, seconds = call.broken_off()
+            waited, seconds = call.interrupted_seconds()
             failed = CallResult(failure=failure, error="interrupted", waited=waited, attempt=call.number)
         if seconds is None:
-            # Nothing was under way, so nothing could cost anything: it waited for its turn, or to try again.
+            # No attempt was in flight, so nothing was paid for: the call waited in a queue or for a retry.
             return failed
-        # Of an answer that ended in the middle the tokens are not known; it was made all the same.
+        # The tokens of an interrupted completion are unknown, but the model did generate it.
         message = Message(role="agent", text="".join(call.pieces))
         partial = Completion(message=message, model=self.name, finish_reason="interrupted")
         return replace(failed, value=partial, seconds=seconds)
 
-    def _record_result(self, answer: CallResult[Completion], asked: _RequestIdentity) -> CallResult[Completion]:
-        """The answer as it now stands in the recordings, which is another one where somebody else was first."""
-        row = {**asked.entry, "completion": to_json(answer.value), "seconds": answer.seconds}
+    def _record_result(self, result: CallResult[Completion], identity: _RequestIdentity) -> CallResult[Completion]:
+        """Record a result and return it, or the recorded one if another process was first."""
+        row = {**identity.entry, "completion": to_json(result.value), "seconds": result.seconds}
         try:
-            kept = self.recorder.record(asked.key, row, asked.recorded)
-            return replace(answer, value=kept.answer(), seconds=kept.seconds)
+            entry = self.recorder.record(identity.key, row, identity.recorded)
+            return replace(result, value=entry.answer(), seconds=entry.seconds)
         except RecordingError as problem:
-            # It was made and paid for all the same.
-            return replace(answer, failure=problem)
+            # The call was made and paid for although it cannot be recorded.
+            return replace(result, failure=problem)
         except ModelError as refusal:
-            return _failed(refusal, waited=answer.waited, attempt=answer.attempt)
+            return _failed(refusal, waited=result.waited, attempt=result.attempt)
 
     async def embed(self, text: str) -> CallResult[np.ndarray]:
         assert self.embedder is not None, "an index that needs vectors comes with an embedder"
@@ -211,25 +211,25 @@ class Gateway:
         about = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
         missing = NotRecorded(f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding")
 
-        async def bring() -> Timed[Row]:
-            found, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
-            return Timed({**about, "vector": encode_vector(found[0])}, seconds, attempts.lost_seconds + waited)
+        async def compute() -> Timed[Row]:
+            vectors, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
+            return Timed({**about, "vector": encode_vector(vectors[0])}, seconds, attempts.lost_seconds + waited)
 
         key = text_key("embedding", embedder.name, text, embedder.endpoint)
-        answer = await self._find_or_fetch((key,), missing, bring)
-        return answer if answer.value is None else replace(answer, value=answer.value.array())
+        result = await self._find_or_fetch((key,), missing, compute)
+        return result if result.value is None else replace(result, value=result.value.array())
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> CallResult[Any]:
-        """The result of `ask`, or of the recording.
+        """Return the result of `ask` or of its recording.
 
-        A ToolError of `ask` is an answer, too: the conversation went on from there, and a replay does. It is recorded
-        beside what answers the same later, so that the next recording asks again.
+        A ToolError of `ask` is a result too, because the conversation continues with it, also in a replay. It is
+        recorded under a key of its own, so that the next recording run asks again.
         """
         missing = NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
         if self.recorder.always_asks:
             facts = self._numbered_facts(kind, facts)
 
-        async def bring() -> Timed[Row]:
+        async def call() -> Timed[Row]:
             began = time.perf_counter()
             try:
                 row = {"of": kind, "facts": facts, "value": sanitise(await ask())}
@@ -238,16 +238,16 @@ class Gateway:
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
 
         keys = _result_keys(kind, facts)
-        answer = await self._find_or_fetch(keys, missing, bring)
-        if answer.value is None:
-            return answer
-        error = answer.value.error
+        result = await self._find_or_fetch(keys, missing, call)
+        if result.value is None:
+            return result
+        error = result.value.error
         return replace(
-            answer, value=answer.value.value, error=error, failure=None if error is None else ToolError(error)
+            result, value=result.value.value, error=error, failure=None if error is None else ToolError(error)
         )
 
     def _numbered_facts(self, kind: str, facts: Any) -> Any:
-        """The facts with the number under which a replay of the chat asks for them."""
+        """Return the facts with the occurrence number that a replay of the chat uses."""
         plain = {name: value for name, value in facts.items() if name != "repeat"}
 
         def numbered(count: int) -> Any:
@@ -256,9 +256,9 @@ class Gateway:
         return numbered(self.recorder.next_occurrence(lambda count: _result_keys(kind, numbered(count))))
 
     async def _find_or_fetch(
-        self, keys: tuple[str, ...], missing: NotRecorded, bring: Callable[[], Awaitable[Timed[Row]]]
+        self, keys: tuple[str, ...], missing: NotRecorded, call: Callable[[], Awaitable[Timed[Row]]]
     ) -> CallResult[Any]:
-        """The entry under one of `keys`, or that of what `bring` brings: under the last of them if it is an error."""
+        """Return the entry under one of `keys`, or record the result of `call`: an error under the last key."""
         is_replay = self.recorder.mode == "replay"
         try:
             for key in keys if is_replay else keys[:1]:
@@ -266,26 +266,25 @@ class Gateway:
                     return CallResult(value=entry, seconds=entry.seconds, origin="replay")
             if is_replay:
                 raise missing
-            brought, joined = await self.recorder.single_flight.run(keys[0], bring)
-            row = {**brought.result, "seconds": brought.seconds}
+            timed, joined = await self.recorder.single_flight.run(keys[0], call)
+            row = {**timed.result, "seconds": timed.seconds}
             entry = self.recorder.record(keys[-1] if "error" in row else keys[0], row)
         except Exception as failure:
             return _failed(failure)
         origin = "replay" if joined else "live"
-        return CallResult(value=entry, seconds=entry.seconds, waited=brought.waited, origin=origin)
+        return CallResult(value=entry, seconds=entry.seconds, waited=timed.waited, origin=origin)
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
-        """Seconds that work in this process took, as recorded or as just measured, and their origin.
+        """Return the recorded or measured seconds of work in this process, and their origin.
 
-        `work` is JSON that says what was done and what came of it. It is done anew in a replay: only its time is
-        recorded.
+        `work` is JSON that identifies the work and its result. A replay repeats the work; only its time is recorded.
         """
         key = duration_key(work)
-        found = self.recorder.find(key)
-        if found is not None:
-            return found.seconds, "replay"
-        kept = self.recorder.record(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
-        return kept.seconds, "live"
+        recorded = self.recorder.find(key)
+        if recorded is not None:
+            return recorded.seconds, "replay"
+        entry = self.recorder.record(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})
+        return entry.seconds, "live"
 
 
 def _result_keys(kind: str, facts: Any) -> tuple[str, str]:
@@ -293,7 +292,7 @@ def _result_keys(kind: str, facts: Any) -> tuple[str, str]:
 
 
 def _estimate_tokens(request: Request) -> int:
-    """The most that a request may use, as providers count it beforehand."""
+    """Return an upper estimate of the tokens of a request, as providers count it in advance."""
     return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 

@@ -1,6 +1,6 @@
-"""What a call is found by among the recordings: a hash of exactly what decides its answer.
+"""Keys of recordings: a hash of everything that determines the answer to a call.
 
-Ids that only name an exchange are normalised first; everything else that reaches a provider changes the key.
+Ids that only name an exchange are normalised first; every other field that reaches a provider changes the key.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ import msgspec
 from agentlab.core.messages import Message, Request, Role, field_defaults, is_text_only, to_json
 
 IGNORED_KEYS = frozenset({"id", "created", "created_at", "timestamp"})
-"""Keys of a provider's own data beside a message that name the exchange, not its content."""
+"""Keys of provider data in a message that name the exchange, not its content."""
 
 _encode = msgspec.json.Encoder().encode
 _SETTINGS = [field for field in field_defaults(Request) if field[0] not in ("messages", "tools")]
 
 Row = dict[str, Any]
 Occurrence = int | list[int]
-"""A count; in work that runs side by side, the numbers of the branches that lead to it and then a count, so that who
-was faster changes no key."""
+"""A count of equal calls; in parallel work the branch numbers and then a count, so that no key depends on speed."""
 
 
 def digest(value: Any) -> str:
-    """32 hex digits of SHA-256 over `value` as JSON, in the order its keys have: a model reads them in that order."""
+    """Return 32 hex digits of SHA-256 over `value` as JSON; keys keep their order, in which a model reads them."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class NormalisedRequest:
-    """A request as it is stored: volatile ids normalised, messages and tools taken out and named by their hash."""
+    """A request in its stored form: ids normalised, messages and tools replaced by their hashes."""
 
     fields: Row
     parts: Mapping[str, Row]
-    """`message` and `tool` lines by id."""
+    """The `message` and `tool` lines by id."""
 
     def key(self, repeat: Occurrence) -> str:
-        """`repeat` counts how often the conversation asked exactly this before: a second try is a call of its own."""
+        """Return the key; `repeat` counts equal calls so far: a repeated call has its own recording."""
         return digest([self.fields, repeat])
 
 
 def normalise_request(model: str, endpoint: str, request: Request, epoch: int) -> NormalisedRequest:
-    """What decides the answer to `request`; `endpoint` is the kind of server and whatever else the adapter adds."""
+    """Return everything that determines the answer to `request`.
+
+    `endpoint` is the kind of server and any further settings that the provider adds.
+    """
     parts: dict[str, Row] = {}
 
     def intern(kind: str, content: Row) -> str:
@@ -71,28 +73,28 @@ def normalise_request(model: str, endpoint: str, request: Request, epoch: int) -
 
 
 def settings_of(request: Request) -> Row:
-    """All but the messages and the tools."""
+    """Return the settings of a request that differ from their default, without messages and tools."""
     return {name: value for name, default in _SETTINGS if (value := getattr(request, name)) != default}
 
 
 def in_flight_key(model: str, endpoint: str, request: Request, epoch: int) -> str:
-    """What finds the request among those under way, where nothing is recorded: good for this process, and cheap."""
+    """Return a key for single flight without recordings; it is cheap and valid in this process only."""
     if all(map(is_text_only, request.messages)):
-        with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair; a schema that is no JSON
+        with contextlib.suppress(ValueError, TypeError):  # half a surrogate pair, or a schema that is not JSON
             return _encode((model, endpoint, epoch, request)).decode()
     return normalise_request(model, endpoint, request, epoch).key(0)
 
 
 @functools.lru_cache(maxsize=1024)
 def _plain(role: Role, text: str, name: str | None) -> tuple[str, Row]:
-    # Most messages of a request were in the last one too, and hashing them is most of the work of a replay.
+    # Most messages repeat from request to request, and hashing them is most of the work of a replay.
     message = to_json(Message(role=role, text=text, name=name))
     identity = digest(message)
     return identity, {"kind": "message", "id": identity, "message": message}
 
 
 def _normalised(message: Message, rank: dict[str, str]) -> Row:
-    """A message as JSON, tool-call ids by their rank of appearance: only who answers whom is left of them."""
+    """Return a message as JSON with tool-call ids replaced by their order of appearance."""
     row: Row = to_json(message)
     for call in row.get("tool_calls", ()):
         call["id"] = rank.setdefault(call["id"], f"call {len(rank) + 1}")
@@ -109,15 +111,15 @@ def _drop_volatile(row: Row) -> None:
 
 
 def text_key(kind: str, model: str, text: str, endpoint: str = "") -> str:
-    """`kind` is `embedding` for a query, somebody's latency, and `vector` for a text that nobody waits for."""
+    """Return the key of a vector; `kind` is `embedding` for a query and `vector` for a text outside any latency."""
     return digest([kind, model, text, *([endpoint] if endpoint else ())])
 
 
 def duration_key(work: Any) -> str:
-    """`work` is JSON that says what was done and what came of it."""
+    """Return the key of a duration; `work` is JSON that identifies the work and its result."""
     return digest(["duration", work])
 
 
-def result_key(of: str, facts: Any) -> str:
-    """`of` is the kind of thing that was fetched, `facts` is JSON that says what was asked for."""
-    return digest(["result", of, facts])
+def result_key(kind: str, facts: Any) -> str:
+    """Return the key of a fetched result; `kind` is its kind, `facts` is JSON that identifies the request."""
+    return digest(["result", kind, facts])

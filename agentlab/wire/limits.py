@@ -1,15 +1,15 @@
-"""Limits the calls of a model: so many at once, so many requests and tokens a minute, flows taking turns.
+"""Limits the parallel calls, requests and tokens a minute of a model; flows take turns.
 
     limiter = RateLimiter()
-    ticket = await limiter.acquire("rag_only", tokens=900)     # waits until there is room
-    ticket.mark_sent("key")                                    # the key that is taken for it
-    ticket.observe_headers(response.headers)                   # what the provider says of its limits
+    ticket = await limiter.acquire("rag_only", tokens=900)     # waits for headroom
+    ticket.mark_sent("key")                                    # the API key of the call
+    ticket.observe_headers(response.headers)                   # the limits that the provider reports
     limiter.release(ticket, answered=True)
 
-Nobody has to configure anything. The first calls go out a few at a time; what their answers say in `x-ratelimit-*`
-headers is kept to, for each key. A provider that says nothing gets as many as are asked, until it refuses one: then
-half as many at once, and one more for each that many that succeed (additive increase, multiplicative decrease: Chiu and
-Jain, 1989). What a call waits here is `waited`, and nobody's latency.
+No configuration is needed. The first calls go out a few at a time. The limiter then keeps to the limits in the
+`x-ratelimit-*` headers, for each key. Without such headers it limits nothing until the provider rejects a call. Then
+it halves the number of parallel calls, and raises it by one after that many successes (additive increase,
+multiplicative decrease: Chiu and Jain, 1989). Time spent here is stored as `waited` and is not latency.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PROBE_CONCURRENCY = 4
-"""Calls in flight before the first answer says what is allowed."""
+"""Maximum number of calls in flight before the first response."""
 HEADROOM_SHARE = 1 / 3
-"""Part of the free calls that goes out before an answer says whether others took some, too."""
-EDGE = 1e-6  # what is handed out has to be more than nothing for a call to go
+"""Share of the reported headroom to use before the next response reports it again."""
+EDGE = 1e-6  # a call may go only if the headroom is more than 0
 MAX_PAUSE_SECONDS = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -39,19 +39,22 @@ Cost = Mapping[str, int]
 
 @dataclass
 class TokenBucket:
-    """An allowance that fills evenly up to `capacity`; `rate` is per second, `at` when `level` was computed."""
+    """Token bucket of one API key: refills evenly up to `capacity`, at `rate` per second.
+
+    `level` is the content at the time `at`.
+    """
 
     capacity: float
     rate: float
     level: float
     at: float
     reserve: float = 0.0
-    """Left to others who use the same key; it grows when a call is refused all the same."""
+    """Amount left for other clients with the same key; it grows when a call is rejected nevertheless."""
     headroom: float = math.inf
-    """May go before the next answer: others who use the same key hear of the same room as we do."""
+    """Amount that may be used before the next response; other clients with the key see the same headroom."""
     headroom_granted_at: float = -math.inf
     observed_rates: deque[float] = field(default_factory=lambda: deque(maxlen=50))
-    """By the last answers."""
+    """Refill rates that the last responses imply."""
 
     def refill(self, now: float) -> float:
         fresh = (now - self.at) * self.rate
@@ -61,7 +64,7 @@ class TokenBucket:
         return min(self.level, self.headroom)
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Seconds until so much may go; the last call of a headroom may take more than is left of it."""
+        """Return the seconds until `amount` may be used; the last call may take more than the headroom left."""
         self.refill(now)
         return max(min(amount, self.capacity) - self.level, EDGE - self.headroom) / self.rate
 
@@ -70,19 +73,19 @@ class TokenBucket:
         self.headroom -= amount
 
     def resize(self, limit: float, used: float, reset: float, process_count: int) -> None:
-        """Take the provider's limit per minute; what is `used` of it is back after `reset` seconds."""
+        """Apply the provider's limit per minute; `used` is the part that is free again after `reset` seconds."""
         if reset and used > 0:
-            # A bucket that fills evenly says the same each time; a window that ends at once says ever more.
+            # A bucket that refills evenly implies the same rate each time, a window with a fixed end a growing one.
             self.observed_rates.append(used / reset)
         self.capacity = limit
         self.rate = max(limit / 60, min(self.observed_rates, default=0.0)) / process_count
 
     def observe(self, remaining: float, share: float, sent: float, now: float) -> None:
-        """Believe a call sent at `sent` that so much remains beside what is in flight; grant a share of it."""
+        """Set the level to what the response to a call sent at `sent` reports; grant a share as headroom."""
         self.refill(now)
         free = max(remaining - self.reserve, -self.capacity)
         self.headroom = min(self.headroom, max(free, 0.0))
-        if sent < self.headroom_granted_at:  # who was sent before knows nothing of those that went since
+        if sent < self.headroom_granted_at:  # the response does not count the calls sent since
             self.level = min(self.level, free)
         else:
             self.level, self.headroom, self.headroom_granted_at = free, share * max(free, 0.0), now
@@ -93,7 +96,7 @@ class TokenBucket:
 
 @dataclass
 class KeyLimits:
-    """The buckets of one API key by `requests` and `tokens`, and what is in flight with it."""
+    """Token buckets of one API key, for `requests` and `tokens`, and the amounts in flight."""
 
     buckets: dict[str, TokenBucket] = field(default_factory=dict)
     in_flight: Counter[str] = field(default_factory=Counter)
@@ -102,7 +105,7 @@ class KeyLimits:
         return max((bucket.seconds_until(cost[kind], now) for kind, bucket in self.buckets.items()), default=0.0)
 
     def charge(self, cost: Cost, sign: int = 1) -> None:
-        """Take a call in, or out again with a `sign` of -1."""
+        """Charge a call, or undo that with a `sign` of -1."""
         for kind, amount in cost.items():
             self.in_flight[kind] += sign * amount
             if kind in self.buckets:
@@ -111,7 +114,7 @@ class KeyLimits:
 
 @dataclass
 class Ticket:
-    """A call that was let in: its cost, the key it is charged to, and when it was sent."""
+    """An admitted call: its cost, the key it is charged to, and the time it was sent."""
 
     limiter: RateLimiter
     charged: KeyLimits
@@ -119,23 +122,23 @@ class Ticket:
     sent: float
 
     def remaining_share(self, key: str) -> float:
-        """0 to 1: how much of a key's allowance is left, as if this call had not been charged."""
-        allowance, now = self.limiter.keys[key], self.limiter.clock()
-        own = self.cost if allowance is self.charged else dict.fromkeys(self.cost, 0)
-        shares = ((bucket.refill(now) + own[kind]) / bucket.capacity for kind, bucket in allowance.buckets.items())
+        """Return the share of a key's limits that is left, 0 to 1, not counting this call."""
+        limits, now = self.limiter.keys[key], self.limiter.clock()
+        own = self.cost if limits is self.charged else dict.fromkeys(self.cost, 0)
+        shares = ((bucket.refill(now) + own[kind]) / bucket.capacity for kind, bucket in limits.buckets.items())
         return min(shares, default=1.0)
 
     def mark_sent(self, key: str) -> None:
-        """The call goes now, with this key."""
-        allowance = self.limiter.keys[key]
-        if allowance is not self.charged:
+        """Mark the call as sent now with `key`, and charge it to that key."""
+        limits = self.limiter.keys[key]
+        if limits is not self.charged:
             self.charged.charge(self.cost, -1)
-            allowance.charge(self.cost)
-            self.charged = allowance
+            limits.charge(self.cost)
+            self.charged = limits
         self.sent = self.limiter.clock()
 
     def observe_headers(self, headers: Mapping[str, str]) -> None:
-        """Take up what the answer to this call says of the limits."""
+        """Apply the limits in the headers of the response to this call."""
         now, processes = self.limiter.clock(), self.limiter.process_count
         for kind in self.cost:
             limit = as_number(headers.get(f"x-ratelimit-limit-{kind}"))
@@ -145,35 +148,35 @@ class Ticket:
             bucket = self.charged.buckets.setdefault(kind, TokenBucket(limit, limit / 60, limit, now, limit / 100))
             reset = parse_duration(headers.get(f"x-ratelimit-reset-{kind}", ""))
             bucket.resize(limit, limit - remaining, reset, processes)
-            # Some of those in flight are counted already; to think that none is costs nothing in the long run.
+            # The provider may have counted some of the calls in flight; assuming that it has not costs little.
             others = self.charged.in_flight[kind] - self.cost[kind]
             bucket.observe(remaining - others, min(HEADROOM_SHARE, 1 / processes), self.sent, now)
 
 
 CURRENT: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
-"""The ticket of the call that is made here; None where nothing limits it."""
+"""The ticket of the current call; None if the call is not limited."""
 
 
 @dataclass
 class Window:
-    """Calls that may be in flight at once, and the time for which there may be none, by what a provider refuses."""
+    """Maximum number of calls in flight, and pauses, learnt from the calls that a provider rejects."""
 
-    most: float
+    max_size: float
     size: float
     too_many: float = math.inf
-    """In flight when the last one was refused; towards that the steps are small."""
+    """Calls in flight at the last rejection; the window grows slowly near it."""
     closed_until: float = -math.inf
     refused_since: float = math.inf
 
     def grow(self) -> None:
-        """After an answer."""
+        """Grow the window after a successful call."""
         self.refused_since = math.inf
         step = 1.0 if self.size < NEAR * self.too_many else SMALL_STEP
-        # As long as nothing was refused there is nothing to be careful about.
-        self.size = self.most if self.too_many == math.inf else min(self.most, self.size + step / self.size)
+        # Before the first rejection there is no reason for small steps.
+        self.size = self.max_size if self.too_many == math.inf else min(self.max_size, self.size + step / self.size)
 
     def close(self, seconds: float, now: float) -> None:
-        # A minute for all refusals in a row: a call that is refused each time would wait as long for each attempt.
+        # Rejections in a row pause a minute in total: else a call would wait that long for each attempt.
         self.refused_since = min(self.refused_since, now)
         self.closed_until = max(self.closed_until, min(now + seconds, self.refused_since + MAX_PAUSE_SECONDS))
 
@@ -183,10 +186,10 @@ class Window:
 
 
 class RateLimiter:
-    """The limits of one model; `clock` is in seconds and only goes forward.
+    """Rate limiter of one model; `clock` returns seconds and never goes back.
 
-    `requests` and `tokens` are per minute, where somebody knows them beforehand; `concurrent` is the most at once;
-    `process_count` are the processes that are known to ask with the same keys, this one among them.
+    `requests` and `tokens` are limits per minute from the spec, `concurrent` is the maximum number of parallel calls.
+    `process_count` is the number of processes that share the keys, including this one.
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class RateLimiter:
     ) -> None:
         self.in_flight = self.answered = self.refused = 0
         self.waited = 0.0
-        """Seconds that calls stood here, all together."""
+        """Total seconds that calls waited here."""
         self.process_count = process_count
         self.clock = clock
         self.keys: defaultdict[str, KeyLimits] = defaultdict(KeyLimits)
@@ -208,42 +211,42 @@ class RateLimiter:
         self._spec = KeyLimits(
             {kind: TokenBucket(n, n / 60, max(1.0, n / 60), clock()) for kind, n in given.items() if n}
         )
-        """The limits of the spec, for all keys together; those of the provider come on top."""
-        most = math.inf if concurrent is None else float(concurrent)
-        self._window = Window(most, min(float(max(1, PROBE_CONCURRENCY // process_count)), most))
+        """The limits of the spec, for all keys together; the limits of the provider apply as well."""
+        max_size = math.inf if concurrent is None else float(concurrent)
+        self._window = Window(max_size, min(float(max(1, PROBE_CONCURRENCY // process_count)), max_size))
         self._slowed_at = -math.inf
         self._waiting: defaultdict[str, deque[tuple[asyncio.Future[Ticket], Cost]]] = defaultdict(deque)
-        """By flow; whose turn it is stands first."""
+        """Waiting calls by flow; the next flow is first."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, flow: str, tokens: int = 0) -> Ticket:
-        """Wait for a place among the calls in flight."""
+        """Wait until a call of `flow` with about so many tokens may be sent; returns its ticket."""
         cost, began = {"requests": 1, "tokens": tokens}, self.clock()
         if not self._waiting and self._seconds_until_admitted(cost, began) <= 0:
             return self._admit(cost, began)
-        place: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
-        self._waiting[flow].append((place, cost))
+        admission: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
+        self._waiting[flow].append((admission, cost))
         self._admit_waiting()
         try:
-            ticket = await place
+            ticket = await admission
         except asyncio.CancelledError:
-            if place.cancelled():
-                self._admit_waiting()  # who stood behind it may go, perhaps
+            if admission.cancelled():
+                self._admit_waiting()  # the next call in the queue may be admitted now
             else:
-                self.release(place.result())
+                self.release(admission.result())
             raise
         self.waited += self.clock() - began
         return ticket
 
     def release(self, ticket: Ticket, *, answered: bool = False, refused: float | None = None) -> None:
-        """End a call; `refused` are the seconds to stay away for, of a provider that wants no more for now."""
+        """End a call; `refused` is the pause in seconds that a rate-limited response asks for."""
         now = self.clock()
         self.in_flight -= 1
         ticket.charged.in_flight.subtract(ticket.cost)
         if refused is not None:
             self.refused += 1
             self._window.close(refused, now)
-            # Of those that were in flight together only the first one tells something new.
+            # Only the first rejection counts among calls that were in flight together.
             if ticket.sent > self._slowed_at:
                 self._slow_down(now)
         elif answered:
@@ -253,34 +256,34 @@ class RateLimiter:
 
     def _slow_down(self, now: float) -> None:
         self._slowed_at = now
-        known = self._known_keys()
-        for bucket in (bucket for allowance in known for bucket in allowance.buckets.values()):
+        keys = self._known_keys()
+        for bucket in (bucket for key in keys for bucket in key.buckets.values()):
             bucket.widen_reserve()
-        if not known:
+        if not keys:
             self._window.halve(self.in_flight + 1.0)
 
     def _known_keys(self) -> list[KeyLimits]:
-        """The keys whose limits a provider has sent."""
-        return [allowance for allowance in self.keys.values() if allowance.buckets]
+        """Return the keys with limits reported by the provider."""
+        return [key for key in self.keys.values() if key.buckets]
 
     def _seconds_until_admitted(self, cost: Cost, now: float) -> float:
-        """0 for at once, infinity for after somebody has left."""
+        """Return the seconds until a call may be sent: 0 for now, infinity until another call ends."""
         if self.in_flight + 1 > self._window.size:
             return math.inf
         first_key = min((key.seconds_until(cost, now) for key in self._known_keys()), default=0.0)
         return max(0.0, self._window.closed_until - now, self._spec.seconds_until(cost, now), first_key)
 
     def _admit(self, cost: Cost, now: float) -> Ticket:
-        """Charge a call to the key that is free first."""
+        """Charge a call to the key that is free first, and return its ticket."""
         self.in_flight += 1
         self._spec.charge(cost)
-        known = self._known_keys()
-        freest = min(known, key=lambda key: key.seconds_until(cost, now)) if known else self.keys[""]
+        keys = self._known_keys()
+        freest = min(keys, key=lambda key: key.seconds_until(cost, now)) if keys else self.keys[""]
         freest.charge(cost)
         return Ticket(self, freest, cost, now)
 
     def _admit_waiting(self) -> None:
-        """Let in who may go now, flow by flow, and come back when the next one may."""
+        """Admit the waiting calls that may be sent now, one flow after the other, and schedule the next time."""
         now = self.clock()
         while self._waiting:
             flow, line = next(iter(self._waiting.items()))
@@ -291,8 +294,8 @@ class RateLimiter:
                 return
             del self._waiting[flow]
             if line:
-                place, cost = line.popleft()
-                place.set_result(self._admit(cost, now))
+                admission, cost = line.popleft()
+                admission.set_result(self._admit(cost, now))
             if line:
                 self._waiting[flow] = line
 
@@ -304,7 +307,7 @@ class RateLimiter:
             self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._admit_waiting)
 
     def summary(self) -> dict[str, Any]:
-        """For a run's summary: what provider and spec allow in a minute, what was refused and what was waited."""
+        """Return limits per minute, answered and rejected calls and seconds waited, for the summary of a run."""
         per_minute = {kind: bucket.rate * 60 for kind, bucket in self._spec.buckets.items()}
         for kind in ("requests", "tokens"):
             if rates := [key.buckets[kind].rate for key in self.keys.values() if kind in key.buckets]:
@@ -318,7 +321,7 @@ class RateLimiter:
 
 
 def as_number(text: str | None) -> float | None:
-    """The finite number from 0 on that a header says; None for anything else."""
+    """Return the number in a header if it is finite and not negative, else None."""
     try:
         number = float(text or "")
     except ValueError:
@@ -327,6 +330,6 @@ def as_number(text: str | None) -> float | None:
 
 
 def parse_duration(text: str) -> float:
-    """The seconds of `1m30s`, `250ms` or `12.5`; 0 for what is none of these."""
+    """Return the seconds of `1m30s`, `250ms` or `12.5`; 0 for any other text."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
     return sum(float(number) * _UNITS[unit] for number, unit in parts) or as_number(text) or 0.0

@@ -1,7 +1,7 @@
-"""Models and embedders behind their queues: connected when first asked, and waiting told from working.
+"""Models and embedders behind their queues: connected at the first call, with queueing and work timed separately.
 
-A model that serves one request at a time would make parallel conversations look slow; the time in its queue is measured
-here and kept out of `seconds`. Identical requests in flight are asked once.
+A model that serves one request at a time would make parallel conversations look slow. So the time in its queue is
+stored as `waited` and not in `seconds`. Equal requests in flight are one call.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ C = TypeVar("C")
 
 
 class SingleFlight:
-    """Work that is under way, by key; each is done by whoever came first, within its own task."""
+    """Merges equal calls in flight: the first caller of a key does the work, later callers wait for its result."""
 
     def __init__(self) -> None:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
     async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-        """The result of `work`, or of the work that is under way for `key`; and whether it was the other's.
+        """Return the result for `key`, and True if another caller did the work.
 
-        Where the other one is broken off, who waited for it does the work.
+        If the first caller is cancelled, one of the waiting callers does the work.
         """
         while (other := self._in_flight.get(key)) is not None:
             await asyncio.wait([other])
@@ -47,40 +47,40 @@ class SingleFlight:
             return result, False
         except Exception as failure:
             flight.set_exception(failure)
-            flight.exception()  # it is raised here; nobody else has to wait for it
+            flight.exception()  # mark it as retrieved: it is raised here, and maybe no one else waits
             raise
         finally:
-            flight.cancel()  # nothing, where it has ended
+            flight.cancel()  # does nothing if it has a result
             del self._in_flight[key]
 
 
 class Timed(NamedTuple, Generic[T]):
     result: T
     seconds: float
-    """To the microsecond, as recordings keep it."""
+    """Rounded to microseconds, as in recordings."""
     waited: float = 0.0
 
 
 @dataclass(eq=False)
 class LazyService(Generic[C]):
-    """A model or an embedder that is connected and started when it is first asked, and its queue."""
+    """A model or an embedder with its queue; it is connected and started at the first call."""
 
     name: str
-    """It answers under that."""
+    """Its name in results."""
     endpoint: str
-    """Decides its answers beside its name and the request."""
+    """Kind of server and settings of the provider; part of the key of each call."""
     factory: Callable[[], C]
     limiter: RateLimiter | None = None
-    """Given by the spec, or made for an adapter that is rate limited."""
+    """From the spec, or made here for a provider with rate limits."""
     process_count: int = 1
-    """Processes that ask with the same keys, as far as that is known."""
+    """Known processes with the same API keys, including this one."""
     _connected: C | None = field(default=None, init=False)
     _slots: contextlib.AbstractAsyncContextManager[object] = field(default_factory=contextlib.nullcontext, init=False)
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _started: bool = field(default=False, init=False)
 
     def connect(self) -> C:
-        """The thing itself; raises ModelUnavailable where it cannot be had."""
+        """Return the model or embedder; raises ModelUnavailable if it cannot be connected."""
         if self._connected is None:
             try:
                 self._connected = self.factory()
@@ -93,7 +93,7 @@ class LazyService(Generic[C]):
         return self._connected
 
     async def start(self) -> None:
-        """Do what has to be done once before it can answer; that time is nobody's latency."""
+        """Start the model or embedder once; the time is not part of any latency."""
         async with self._starting:
             start = getattr(self.connect(), "start", None)
             if start is not None and not self._started:
@@ -108,9 +108,9 @@ class LazyService(Generic[C]):
         mark_sent: Callable[[], None] = lambda: None,
         within: float | None = None,
     ) -> Timed[T]:
-        """The result of `work` on the thing itself, in at most `within` seconds, once it is the turn of `flow`.
+        """Wait for the turn of `flow`, then return the timed result of `work` on the model or embedder.
 
-        `mark_sent` is called at that moment.
+        `mark_sent` is called when the work starts. Raises Unreachable after `within` seconds of work.
         """
         if not self._started:
             await self.start()
@@ -131,7 +131,7 @@ class LazyService(Generic[C]):
             except TimeoutError:
                 if not timeout.expired():
                     raise
-                raise Unreachable(f"no answer within {within:g} s (timeouts.call)", self.name) from None
+                raise Unreachable(f"no response within {within:g} s (timeouts.call)", self.name) from None
             finally:
                 CURRENT.set(None)
                 if ticket is not None:
@@ -139,7 +139,7 @@ class LazyService(Generic[C]):
         return Timed(result, round(time.perf_counter() - began, 6), began - queued)
 
     async def close(self) -> None:
-        """End what was connected, where it has an end."""
+        """Close the model or embedder if it is connected."""
         close = getattr(self._connected, "close", None)
         if close is not None:
             await close()
@@ -151,9 +151,9 @@ QueuedModel = LazyService[Model]
 class QueuedEmbedder(LazyService[Embedder]):
     @property
     def dimensions(self) -> int:
-        """0 until it is connected, as for an embedder whose vectors nobody has seen yet."""
+        """Number of dimensions; 0 until it is connected."""
         return self._connected.dimensions if self._connected is not None else 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 rows of unit length, shape (len(texts), dimensions)."""
+        """Return float32 rows of unit length, shape (len(texts), dimensions)."""
         return await Attempts().run(lambda: self.connect().embed(texts))

@@ -1,8 +1,7 @@
 """Records and replays the calls of a lab: its mode and its recordings.
 
-A mode is `live` (nothing is recorded), `record` (everything is asked and written down), `replay` (nothing is asked) or
-`auto` (what is there is replayed, the rest asked and written down). While a run is recorded, a request that another
-flow made a minute ago is not made again, so that the run gives the numbers that its replay gives.
+The mode is `live` (record nothing), `record` (call the model and record), `replay` (only look up) or `auto` (look up,
+else call and record). A recording run looks up its own recordings, so its numbers are those of its replay.
 
 A recorded chat always asks the model. Its recordings serve `/save` and replays, and never answer the chat itself.
 """
@@ -29,7 +28,7 @@ from agentlab.wire.recordings import Recordings
 
 
 class Recorder:
-    """The mode of a lab and what is recorded; without `recordings` everything is live."""
+    """Mode and recordings of a lab; without `recordings` every call is live."""
 
     def __init__(self, mode: Mode = "live", recordings: Recordings | None = None, *, always_asks: bool = False) -> None:
         self.mode = mode
@@ -39,15 +38,15 @@ class Recorder:
 
     @cached_property
     def miss_explainer(self) -> MissExplainer | None:
-        # Made at the first miss, from what was there before: a first recording has nothing to be compared with.
+        # Created at the first miss, from the recordings before the run; a first recording has none to compare with.
         return MissExplainer(self.recordings) if self.recordings is not None and self.mode != "record" else None
 
     def find(self, key: str) -> Any:
-        """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
+        """Return the entry of a key (see `recording_schema`); None if there is none."""
         return self.recordings.find(key) if self.recordings is not None else None
 
     def next_occurrence(self, keys_of: Callable[[int], Sequence[str]]) -> int:
-        """Return how often a chat was answered the same request, in all its sittings; `keys_of` gives the keys."""
+        """Return the number of recorded answers to the same request in a chat; `keys_of(n)` returns the keys."""
 
         def is_answered(key: str) -> bool:
             entry = self.find(key)
@@ -56,7 +55,7 @@ class Recorder:
         return next(n for n in itertools.count() if not any(map(is_answered, keys_of(n))))
 
     def record(self, key: str, row: Row, request: NormalisedRequest | None = None) -> Any:
-        """Write `row` down; returns its entry, or the one that another process recorded under `key` meanwhile."""
+        """Record `row` and return its entry, or the entry that another process recorded first under `key`."""
         if self.recordings is None or self.mode == "replay":
             return entry_of({"key": key, **row})
         return self.recordings.add(key, row, request.parts if request else None)
@@ -64,7 +63,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class RecordedEmbedder:
-    """Vectors of passages and of graded texts: nobody's latency, but without them a replay would need the weights."""
+    """Records vectors of passages and graded texts, so that a replay needs no weights; they add no latency."""
 
     embedder: Embedder
     endpoint: str
@@ -79,12 +78,15 @@ class RecordedEmbedder:
         return self.embedder.dimensions
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 rows of unit length, shape (len(texts), dimensions); NotRecorded in a replay without them."""
+        """Return float32 rows of unit length, shape (len(texts), dimensions).
+
+        Raises NotRecorded in a replay without recordings of all texts.
+        """
         if self.recorder.recordings is None or not texts:
             return await self.embedder.embed(texts)
         keys = {text: text_key("vector", self.name, text, self.endpoint) for text in texts}
-        found = {text: self.recorder.find(key) for text, key in keys.items()}
-        missing = [text for text, entry in found.items() if entry is None]
+        entries = {text: self.recorder.find(key) for text, key in keys.items()}
+        missing = [text for text, entry in entries.items() if entry is None]
         if missing and self.recorder.mode == "replay":
             raise NotRecorded(
                 f"{len(missing)} texts were never embedded by {self.name} (the first: {shorten(missing[0])!r});"
@@ -93,5 +95,5 @@ class RecordedEmbedder:
             )
         about = {"kind": "vector", "model": self.name, "endpoint": self.endpoint}
         for text, vector in zip(missing, await self.embedder.embed(missing) if missing else (), strict=True):
-            found[text] = self.recorder.record(keys[text], {**about, "text": text, "vector": encode_vector(vector)})
-        return np.stack([found[text].array() for text in texts])
+            entries[text] = self.recorder.record(keys[text], {**about, "text": text, "vector": encode_vector(vector)})
+        return np.stack([entries[text].array() for text in texts])

@@ -1,4 +1,7 @@
-"""The entries of a recording as types: what anybody may have sealed anew is held against them before it is replayed."""
+"""Types of the entries of a recording; each line is validated against them before it is replayed.
+
+A checksum alone is not enough, because anyone can compute a new one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class ToolPart(Struct, tag_field="kind", tag="tool"):
 
 
 class Parts(Struct):
-    """The messages and tools of a request, by their hash; its settings are beside them."""
+    """The messages and tools of a request, by hash; its settings are further keys beside them."""
 
     messages: list[str]
     tools: list[str]
@@ -57,7 +60,7 @@ class Completed(Struct, tag_field="kind", tag="completion"):
             raise ValueError("it has either a `completion` or a `refusal`")
 
     def answer(self) -> Completion:
-        """The completion; raises the refusal that was recorded in its place."""
+        """Return the completion, or raise the recorded refusal."""
         if self.refusal is not None:
             raise getattr(errors, self.refusal.error)(self.refusal.text, self.refusal.model)
         assert self.completion is not None
@@ -104,21 +107,22 @@ KINDS = {*PARTS, "completion", "vector", "embedding", "duration", "result"}
 _decode = msgspec.json.Decoder(Entry).decode
 
 
-def decode(line: bytes, where: str) -> Any:
-    """The entry of a line; raises RecordingError unless it is one of format 1, with the types that it has there."""
+def decode(line: bytes, location: str) -> Any:
+    """Return the entry of a line; raises RecordingError if it is not a valid entry of format 1."""
     try:
         return _decode(line)
-    except (ValueError, RecursionError):  # over half a surrogate pair or a long number, too
-        return entry_of(line, where)
+    except (ValueError, RecursionError):  # msgspec also rejects half a surrogate pair and a long number
+        return entry_of(line, location)
 
 
-def entry_of(row: Row | bytes, where: str = "") -> Any:
+def entry_of(row: Row | bytes, location: str = "") -> Any:
+    """Return the entry of a row; raises RecordingError if it is not a valid entry of format 1."""
     try:
         return from_json(Entry, parse_json(row) if isinstance(row, bytes) else row)  # type: ignore[arg-type]
     except ValueError as problem:
-        raise RecordingError(f"not an entry that format 1 knows: {problem}", where) from None
+        raise RecordingError(f"not an entry that format 1 knows: {problem}", location) from None
 
 
 def encode_vector(vector: np.ndarray) -> str:
-    """A vector as recordings keep it: base64 of little-endian float16."""
+    """Return a vector in its stored form: base64 of little-endian float16."""
     return base64.b64encode(pack(vector).tobytes()).decode("ascii")

@@ -1,23 +1,23 @@
-"""Recorded calls on disk: JSON lines, found by exactly what reached the provider.
+"""Recorded calls on disk, as JSON lines with a key of exactly what reached the provider.
 
     recordings = Recordings.open(Path("evals/recordings"), "flows", write=True)
     row = recordings.find(key) or recordings.add(key, {"kind": "completion", ...})
 
-A folder holds a `*.jsonl` file a spec; each opens with a header line, and every other line is one of
+A folder contains one `*.jsonl` file per spec. The first line is a header; every other line is one of
 
-    message     a message, once a file, by its hash: a request repeats most of the last one
-    tool        a tool's definition, likewise
+    message     a message by its hash, once a file, because requests repeat most messages
+    tool        a tool definition by its hash, once a file
     completion  `request` (messages and tools by hash), then `completion` or the provider's refusal, and `seconds`
     embedding   a query and its vector, base64 of little-endian float16, and `seconds`
-    vector      the same for passages and graded texts, whose time is nobody's latency
-    duration    how long a search or a tool took that ran in this process; what it found is computed anew
-    result      what came from elsewhere, a web search with its pages: `of` what kind, `facts` asked, `value`, `seconds`
+    vector      the same for passages and graded texts, without `seconds`: they are not part of a latency
+    duration    `seconds` of a search or tool that ran in this process; a replay computes its result again
+    result      data from outside, such as a web search: `of` its kind, `facts` its request, `value`, `seconds`
 
-`check` ends each line: a hash of the rest, so that a line edited by hand is refused by name and never replayed. JSON
-only, so a stranger's file can be loaded. Format 1 is the only one there is; a file of a newer format is refused.
+Each line ends with `check`, a checksum of the rest: an edited line is an error and is never replayed. The files are
+plain JSON, so an untrusted file is safe to load. Format 1 is the only format; a newer one is an error.
 
-A provider's refusal is recorded so that a replay fails at the same place. Whoever may ask the provider asks again: an
-answer that follows a refusal of the same request replaces it.
+A provider's refusal is recorded, so that a replay fails at the same call. Modes that may call the provider call it
+again, and a later answer replaces the refusal.
 """
 
 from __future__ import annotations
@@ -48,33 +48,35 @@ from agentlab.wire.recording_schema import KINDS, PARTS, Completed, decode
 
 FORMAT = 1
 _HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
-_CHECK = len(', "check": "0123456789ab"}\n')
+_CHECK_BYTES = len(', "check": "0123456789ab"}\n')
 
 
 class Line(NamedTuple):
-    """A line that fits its checksum. It is decoded when it is asked for: parsed and kept, a hundred thousand of them
-    take ten seconds and are a million objects for the garbage collector to walk over."""
+    """A line with a valid checksum, decoded at each use.
+
+    A hundred thousand decoded lines would take ten seconds and be a million objects for the garbage collector.
+    """
 
     text: bytes
-    where: str
+    location: str
     kind: str
 
     def entry(self) -> Any:
-        return decode(self.text, self.where)
+        return decode(self.text, self.location)
 
     @property
     def is_refusal(self) -> bool:
-        # Quotes inside a text are escaped, so most lines are not decoded for this.
+        # Quotes inside a text are escaped, so this rarely has to decode a line.
         return b'"refusal": {' in self.text and self.kind == "completion" and self.entry().refusal is not None
 
     def answer(self) -> Any:
-        """Must not differ between two recordings of one request; how long they took may."""
+        """Return the content that must be equal in two recordings of one request; their seconds may differ."""
         entry = self.entry()
         return [getattr(entry, name, None) for name in ("completion", "refusal", "vector", "value")]
 
 
 class RecordingsFile:
-    """The lines of one file by key or id, as far as it was read; two answers to one request are an error."""
+    """The lines of one file that were read so far, by key or id; two answers to one request are an error."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,10 +85,13 @@ class RecordingsFile:
         self._lock = FileLock(path.with_suffix(".lock"))
 
     def read(self) -> None:
-        """Read on; raises ConfigError where the file cannot be read, RecordingError for a damaged line."""
+        """Read the lines added since the last read.
+
+        Raises ConfigError if the file cannot be read, RecordingError for a damaged line.
+        """
         content = self._content()
         if not content.endswith(b"\n"):
-            # Somebody may be writing at this moment: whoever waits for him finds a whole line.
+            # Another process may be writing the last line now; its lock is free once the line is complete.
             with contextlib.suppress(OSError), self._lock:
                 content = self._content()
         if not content and not self._bytes_read:
@@ -94,7 +99,10 @@ class RecordingsFile:
         self._take(content)
 
     def prepare(self) -> None:
-        """Make the file if it is not there, and cut off a last line that a killed run left unfinished."""
+        """Create the file if it is missing, and remove an incomplete last line of a killed run.
+
+        Raises ConfigError if that fails.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
@@ -107,13 +115,13 @@ class RecordingsFile:
             raise ConfigError(f"cannot write recordings to {self.path}: it holds {problem}") from None
 
     def drop_refusals(self) -> None:
-        """Forget recorded refusals, so that those requests are asked again."""
+        """Drop recorded refusals from memory, so that their requests are made again."""
         self.lines = {name: line for name, line in self.lines.items() if not line.is_refusal}
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row]) -> None:
-        """Write `row` under `key` with those of its parts that are new, unless another process was answered first.
+        """Append `row` under `key` and its new parts, unless another process has recorded the key.
 
-        Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
+        Raises RecordingError if it cannot be written or contains a secret, and then leaves the file unchanged.
         """
         try:
             with self._lock:
@@ -130,12 +138,12 @@ class RecordingsFile:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
 
     def _read_appended(self) -> None:
-        """Read what others appended since the last look; the lock is ours."""
+        """Read the lines that other processes appended; the caller holds the lock."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if not size:
             write_atomically(self.path, _with_checksum({"kind": "recordings", "format": FORMAT}))
         if size < self._bytes_read:
-            # Somebody began it anew.
+            # Another process has replaced the file.
             self.lines.clear()
             self._bytes_read = self._lines_read = 0
         if size != self._bytes_read or not size:
@@ -150,35 +158,35 @@ class RecordingsFile:
             raise ConfigError(f"cannot read the recordings {self.path}: {problem.strerror}") from None
 
     def _take(self, content: bytes) -> None:
-        """Take the lines that follow on those that were read."""
+        """Add the lines of `content`, which follow those read before."""
         number = self._lines_read
         for text in io.BytesIO(content):
             number += 1
-            where = f"{self.path}:{number}"
+            location = f"{self.path}:{number}"
             if number == 1:
-                _check_header(_checked(text, where), where)
+                _check_header(_checked(text, location), location)
                 continue
             head = _HEAD.match(text)
             if head is None or not _has_valid_checksum(text):
-                text = _normalised_line(text, where)
+                text = _normalised_line(text, location)
                 head = _HEAD.match(text)
             kind, name = (group.decode() for group in head.groups()) if head else ("", "")
             if kind not in KINDS:
-                raise RecordingError(f"not an entry that format {FORMAT} knows", where)
-            line = Line(text, where, kind)
+                raise RecordingError(f"not an entry that format {FORMAT} knows", location)
+            line = Line(text, location, kind)
             before = self.lines.get(name)
             if before is None or before.is_refusal:
                 self.lines[name] = line
             elif before.text != text and before.answer() != line.answer():
-                raise RecordingError(f"another answer to the same request is at {before.where}", where)
+                raise RecordingError(f"another answer to the same request is at {before.location}", location)
         self._bytes_read += len(content)
         self._lines_read = number
 
 
 class Recordings:
-    """The recordings of a spec and of others that it names, in memory; additions go to its own file.
+    """The recordings of a spec and of the others that it names; new ones go to its own file.
 
-    The own file, which comes first, wins over the others, of which the first that is named counts.
+    The first file with a key wins: the spec's own file, then the others in their order.
     """
 
     def __init__(self, files: Sequence[RecordingsFile]) -> None:
@@ -186,9 +194,9 @@ class Recordings:
 
     @classmethod
     def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
-        """Read what the spec called `name` recorded in `folder`, and those called `also`, as far as they are there.
+        """Read the recordings of the spec `name` in `folder`, and the existing ones of the specs in `also`.
 
-        Raises ConfigError where nothing can be read or written, RecordingError for a damaged line.
+        Raises ConfigError if none can be read, or written with `write`, and RecordingError for a damaged line.
         """
         own, *named = (RecordingsFile(folder / f"{spec}.jsonl") for spec in (name, *also))
         others = [file for file in named if file.path.exists()]
@@ -218,70 +226,70 @@ class Recordings:
         return None
 
     def find(self, key: str) -> Any:
-        """The entry (see `recording_schema`) of a key; None where nothing is recorded."""
+        """Return the entry of a key (see `recording_schema`); None if there is none."""
         line = self._line(key)
         return None if line is None else line.entry()
 
     def completions(self) -> Iterator[Completed]:
         return (line.entry() for line in self._lines().values() if line.kind == "completion")
 
-    def part(self, kind: str, name: str, where: str) -> Any:
-        """The message or the tool that a request recorded at `where` names; raises RecordingError without it."""
+    def part(self, kind: str, name: str, location: str) -> Any:
+        """Return the message or tool that a request recorded at `location` names; raises RecordingError without it."""
         line = self._line(name)
         if line is None or line.kind != kind:
-            raise RecordingError(f"message or tool {name} is not recorded", where)
+            raise RecordingError(f"message or tool {name} is not recorded", location)
         return line.entry().content
 
     def line_of(self, key: str) -> str:
-        """`file:line` of a row."""
+        """Return `file:line` of an entry; "" if there is none."""
         line = self._line(key)
-        return line.where if line is not None else ""
+        return line.location if line is not None else ""
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Any:
-        """Write `row` under `key` and return the entry that is recorded there: another process's, if that was first.
+        """Record `row` under `key` and return its entry, or the entry that another process recorded first.
 
-        Raises RecordingError where it cannot be written, or holds a secret; the file is then as it was.
+        Raises RecordingError if it cannot be written or contains a secret, and then leaves the file unchanged.
         """
         self._files[0].add(key, row, parts or {})
         return self._files[0].lines[key].entry()
 
 
 def _with_checksum(row: Row) -> str:
-    # Pure ASCII: half a surrogate pair survives, and no editor or diff shows two texts as one.
+    # Pure ASCII preserves half a surrogate pair, and different texts never look the same in an editor or diff.
     return json.dumps({**row, "check": digest(row)[:12]}) + "\n"
 
 
 def _has_valid_checksum(line: bytes) -> bool:
-    """Compare to the byte with what `_with_checksum` writes; a line in another form may still mean the same."""
-    found = hashlib.sha256(line[:-_CHECK])
-    found.update(b"}")
-    return line[-_CHECK:] == b', "check": "%b"}\n' % found.hexdigest()[:12].encode()
+    """Return True if the line is byte-equal to the form of `_with_checksum`; another form may also be valid."""
+    expected = hashlib.sha256(line[:-_CHECK_BYTES])
+    expected.update(b"}")
+    return line[-_CHECK_BYTES:] == b', "check": "%b"}\n' % expected.hexdigest()[:12].encode()
 
 
-def _normalised_line(line: bytes, where: str) -> bytes:
-    """A line that means what was recorded, in the form of `_with_checksum`; raises RecordingError for any other."""
+def _normalised_line(line: bytes, location: str) -> bytes:
+    """Return a valid line in the form of `_with_checksum`; raises RecordingError for a damaged one."""
     if not line.endswith(b"\n"):
-        raise RecordingError("the line is cut off; --mode auto mends it and records what was lost", where)
-    return _with_checksum(_checked(line, where)).encode()
+        raise RecordingError("the line is incomplete; --mode auto removes it and records the call again", location)
+    return _with_checksum(_checked(line, location)).encode()
 
 
-def _checked(line: bytes, where: str) -> Row:
+def _checked(line: bytes, location: str) -> Row:
     try:
         row = parse_json(line)
     except ValueError as problem:
         why = "not JSON" if isinstance(problem, json.JSONDecodeError) else problem
-        raise RecordingError(f"{why}; was it edited or merged by hand?", where) from None
+        raise RecordingError(f"{why}; was it edited or merged by hand?", location) from None
     if not isinstance(row, dict) or "kind" not in row:
-        raise RecordingError("not an entry of a recording", where)
+        raise RecordingError("not an entry of a recording", location)
     given = row.pop("check", None)
     if given != digest(row)[:12]:
         named = row.get("key") or row.get("id") or row["kind"]
-        raise RecordingError(f"entry {named} was changed after it was recorded; delete the line and record anew", where)
+        raise RecordingError(f"entry {named} was changed after it was recorded; delete it and record again", location)
     return row
 
 
-def _check_header(row: Row, where: str) -> None:
+def _check_header(row: Row, location: str) -> None:
     if row.get("kind") != "recordings":
-        raise RecordingError("the first line is not the header of a recording", where)
+        raise RecordingError("the first line is not the header of a recording", location)
     if row.get("format") != FORMAT:
-        raise RecordingError(f"this is recording format {row.get('format')}, agentlab reads format {FORMAT}", where)
+        raise RecordingError(f"this is recording format {row.get('format')}, agentlab reads format {FORMAT}", location)

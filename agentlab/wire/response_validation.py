@@ -1,4 +1,4 @@
-"""Validates the answer that an adapter returns, no matter who wrote the adapter or runs the server."""
+"""Validates the completion that a provider returns; neither the provider nor its server is trusted."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from agentlab.core.strict_json import parse_json
 MAX_TOKENS = 10**9
 """Tokens of one call; a larger count is a mistake."""
 MAX_CALLS, MAX_ARGUMENT_CHARS = 1_000, 1_000_000
-"""Tool calls of one answer, and characters of their arguments, which every later request repeats."""
+"""Tool calls of one completion, and characters of their arguments, which every later request repeats."""
 _COUNTS = Usage.__struct_fields__
 _FINISH_REASONS = get_args(FinishReason)
 
 
 def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
-    """The completion without what cannot be, and which token counts those were; raises ServerFault for no answer.
+    """Return the completion without impossible token counts, and a text that lists these counts.
 
-    A count is whole, not negative and not past `MAX_TOKENS`; what is part of another count is not more than that.
-    Otherwise it is not known. Arguments that are not JSON become the text that they are.
+    A count is an integer from 0 to `MAX_TOKENS`, and a part is not larger than its whole; any other count becomes
+    None. Arguments that are not JSON become text. Raises ServerFault if the answer is not a valid completion.
     """
     message = getattr(answer, "message", None)
     if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
         raise ServerFault("the answer is no text", model)
-    usage, odd = _usage(answer.usage)
+    usage, impossible = _usage(answer.usage)
     if message.tool_calls or message.role != "agent":
         if len(message.tool_calls) > MAX_CALLS:
-            raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than anybody runs", model)
-        read = [_call(call, model) for call in message.tool_calls]
-        if sum(size for _, size in read) > MAX_ARGUMENT_CHARS:
+            raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than {MAX_CALLS}", model)
+        calls = [_call(call, model) for call in message.tool_calls]
+        if sum(size for _, size in calls) > MAX_ARGUMENT_CHARS:
             raise ServerFault(f"the arguments of tools have more than {MAX_ARGUMENT_CHARS:,} characters", model)
-        message = replace(message, role="agent", tool_calls=tuple(call for call, _ in read))
+        message = replace(message, role="agent", tool_calls=tuple(call for call, _ in calls))
     return Completion(
         message=message,
         usage=usage,
         model=answer.model if isinstance(answer.model, str) else model,
         finish_reason=answer.finish_reason if answer.finish_reason in _FINISH_REASONS else "stop",
-    ), odd
+    ), impossible
 
 
-def _usage(given: Any) -> tuple[Usage, str]:
-    told = {name: getattr(given, name, None) for name in _COUNTS}
-    counts = {name: _count(count) for name, count in told.items()}
+def _usage(usage: Any) -> tuple[Usage, str]:
+    reported = {name: getattr(usage, name, None) for name in _COUNTS}
+    counts = {name: _count(count) for name, count in reported.items()}
     for part, whole in (("cached_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
-        most = counts[whole]
-        if most is not None and (counts[part] or 0) > most:
+        limit = counts[whole]
+        if limit is not None and (counts[part] or 0) > limit:
             counts[part] = None
-    odd = ", ".join(f"{name}: {told[name]!r:.40}" for name in told if told[name] is not None and counts[name] is None)
-    return Usage(**counts), odd
+    impossible = [name for name in reported if reported[name] is not None and counts[name] is None]
+    return Usage(**counts), ", ".join(f"{name}: {reported[name]!r:.40}" for name in impossible)
 
 
 def _count(value: Any) -> int | None:
@@ -62,7 +62,7 @@ def _count(value: Any) -> int | None:
 
 
 def _call(call: Any, model: str) -> tuple[ToolCall, int]:
-    """The call, and how many characters its arguments have."""
+    """Return the call and the number of characters of its arguments."""
     if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
         raise ServerFault("the answer calls a tool that has no name", model)
     if call.malformed is not None:
@@ -72,5 +72,5 @@ def _call(call: Any, model: str) -> tuple[ToolCall, int]:
             raise TypeError
         parse_json(text := json.dumps(call.arguments))
     except (TypeError, ValueError, RecursionError):
-        return replace(call, arguments={}, malformed=(odd := f"{call.arguments!r:.1000}")), len(odd)
+        return replace(call, arguments={}, malformed=(malformed := f"{call.arguments!r:.1000}")), len(malformed)
     return call, len(text)

@@ -40,7 +40,7 @@ def test_a_file_that_is_cut_off_is_named_and_mended_by_the_next_recording(datase
         recorded.write_bytes(whole[:size])
         if whole[:size].endswith(b"\n"):
             continue
-        with pytest.raises(RecordingError, match=r"run\.jsonl:\d+: the line is cut off"):
+        with pytest.raises(RecordingError, match=r"run\.jsonl:\d+: the line is incomplete"):
             Recordings.open(recorded.parent, "run")
     run = play(dataset, "auto", tmp_path / "mended", flows=FLOWS)
     assert run.summary["recordings"]["new"] <= 1
