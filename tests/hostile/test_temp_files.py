@@ -84,7 +84,7 @@ def test_what_a_kill_left_is_removed_by_the_next_process_and_what_is_in_use_is_n
     )
     (tmp_path / "tmp" / f"{PREFIX}of-somebody-else").mkdir()
     (tmp_path / "begun").unlink()
-    ask = "from agentlab.core.scratch import scratch; print(scratch()); input()"
+    ask = "from agentlab.core.scratch import process_temp_folder as folder; print(folder()); input()"
     env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": env, "text": True}
     with subprocess.Popen([sys.executable, "-c", ask], **pipes) as one:
@@ -147,7 +147,7 @@ def test_a_server_ends_with_a_process_that_is_killed(tmp_path):
 
 
 async def test_a_server_that_floods_its_log_fills_no_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "_LOG", 10_000)
+    monkeypatch.setattr(client, "_MAX_LOG_BYTES", 10_000)
     flood = "import sys\nfor _ in range(3000): sys.stderr.write('x' * 999 + chr(10))\n"
     row = {"command": sys.executable, "args": ["-c", flood]}
     config, _ = server_config("flood", row, tmp_path / "mcp.json")

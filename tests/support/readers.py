@@ -109,7 +109,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         "predictions": (folder / "predictions.jsonl", reads_predictions),
         "predictions in CSV": (folder / "predictions.csv", reads_predictions),
         "published figures": (folder / "published.json", lambda f: read_claims(f.parent)),
-        "labels": (folder / "labels.csv", lambda f: read_labels(f, [("c0", 0, "rag_only", 0)])),
+        "labels": (folder / "labels.csv", lambda f: read_labels(f, [("rag_only", "c0", 0, 0)])),
         "rubric": (folder / "rubric.yaml", lambda f: load_rubric(str(f))),
         "memory in text": (folder / "memory.txt", reads_memory),
         "what a coordinator kept": (
