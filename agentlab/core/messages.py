@@ -138,6 +138,9 @@ class Request(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     seed: int | None = None
     max_tokens: int | None = None
+    """Most tokens of the answer."""
+    thought_tokens: int | None = None
+    """Room for what a model thinks before it answers, on top of `max_tokens`; None: the adapter's choice."""
 
 
 class Completion(Struct, frozen=True, kw_only=True):

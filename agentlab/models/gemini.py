@@ -32,6 +32,7 @@ _HOME = "https://generativelanguage.googleapis.com"
 _OPENING = {"role": "user", "parts": [{"text": "Begin."}]}
 """Gemini refuses a conversation that is empty, or that opens with a call of the model; this is the least there is."""
 _CALL = "call"
+_THINKS = re.compile(r"(models/)?gemini-(2\.5|[3-9])")
 _FINISH: dict[str | None, FinishReason] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
 _FILTERED = re.compile("SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED|SPII|ESCALATION|ARMOR|PUP_LIMITED")
 
@@ -78,6 +79,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         self.name = f"gemini/{model}"
         self._model, self._base_url, self._keys, self.timeout = model, base_url, keys, timeout
         self._client: Client | None = None
+        self.thinks = bool(_THINKS.match(model))
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -100,7 +102,8 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         # Gemini takes no turn without parts, and what says nothing would be one.
         said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names)]
         system = list(itertools.takewhile(lambda message: message.role == "system", said))
-        return {"contents": self._contents(said[len(system) :], names), "config": _config(request, system, names)}
+        config = _config(request, system, names, self.output_limit(request))
+        return {"contents": self._contents(said[len(system) :], names), "config": config}
 
     def _contents(self, messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
@@ -191,7 +194,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             client.close()
 
 
-def _config(request: Request, system: Sequence[Message], names: Mapping[str, str]) -> dict[str, Any]:
+def _config(request: Request, system: Sequence[Message], names: Mapping[str, str], limit: int | None) -> dict[str, Any]:
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if system:
         config["system_instruction"] = {"parts": [{"text": message.text} for message in system]}
@@ -207,7 +210,7 @@ def _config(request: Request, system: Sequence[Message], names: Mapping[str, str
         config |= {"tools": [{"function_declarations": declared}], "tool_config": {"function_calling_config": choice}}
     if request.output_schema is not None:
         config |= {"response_mime_type": "application/json", "response_json_schema": request.output_schema}
-    limits = {"temperature": request.temperature, "seed": request.seed, "max_output_tokens": request.max_tokens}
+    limits = {"temperature": request.temperature, "seed": request.seed, "max_output_tokens": limit}
     return config | {key: value for key, value in limits.items() if value is not None}
 
 

@@ -13,15 +13,19 @@ the same for every provider, and an orchestration knows none of them. Below stan
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault, Unreachable
 from agentlab.core.messages import Completion, Request, Usage
 from agentlab.core.protocols import Emit
 
+log = logging.getLogger(__name__)
 WireRequest = TypeVar("WireRequest")
 """A request as the provider takes it."""
 WireResponse = TypeVar("WireResponse")
@@ -54,7 +58,34 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
     def format_tool_result(self, call_id: str, name: str, result: str) -> Any:
         """The answer to the tool call `call_id`, as `translate` puts it among the messages."""
 
+    thinks: bool = False
+    """True of a model that thinks before it answers: its thought has room beside the answer."""
+
+    def output_limit(self, request: Request) -> int | None:
+        """Most tokens of thought and answer together, as providers count them."""
+        room = request.thought_tokens
+        if room is None:
+            room = THOUGHT_TOKENS if self.thinks else 0
+        return None if request.max_tokens is None else request.max_tokens + room
+
     async def complete(self, request: Request, emit: Emit) -> Completion:
+        """A model whose thought left no room for an answer is asked once more, with room for both."""
+        limit = self.output_limit(request)
+        completion = await self._complete(request, emit)
+        if not _is_all_thought(completion):
+            return completion
+        if not self.thinks:
+            log.warning("%s thinks first: it gets %d tokens for that from here on", self.name, THOUGHT_TOKENS)
+            self.thinks = True
+        if limit != self.output_limit(request):
+            first, completion = completion, await self._complete(request, emit)
+            completion = replace(completion, usage=_sum(first.usage, completion.usage))
+        if _is_all_thought(completion):
+            limit = self.output_limit(request)
+            log.warning("%s was cut at %s tokens, all of them thought; see generation.thought_tokens", self.name, limit)
+        return completion
+
+    async def _complete(self, request: Request, emit: Emit) -> Completion:
         wired = self.translate(request)
         size = 0
         own: BaseException | None = None
@@ -81,6 +112,18 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
             raise unreadable(problem, self.name) from None
 
 
+def _is_all_thought(completion: Completion) -> bool:
+    is_silent = not completion.message.text.strip() and not completion.message.tool_calls
+    return completion.finish_reason == "length" and is_silent and bool(completion.usage.reasoning_tokens)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    counts = {name: (getattr(one, name), getattr(other, name)) for name in Usage.__struct_fields__}
+    return Usage(**{name: None if None in pair else sum(pair) for name, pair in counts.items()})
+
+
+THOUGHT_TOKENS = 4_000
+"""Room for the thought of a model that thinks, where nobody says how much."""
 MAX_CHARS = 10_000_000
 """Of an answer; a hundred times what a model says at most."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

@@ -148,6 +148,7 @@ class Session(MemoryVerbs, BackgroundWork):
             temperature=self.has.generation.temperature,
             seed=self.has.generation.seed,
             max_tokens=max_tokens or self.has.generation.max_tokens,
+            thought_tokens=self.has.generation.thought_tokens,
         )
         self._check_length(request, phase or "answer")
         opened = self._clock.open(phase)

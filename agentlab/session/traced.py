@@ -31,6 +31,7 @@ class Generation(Struct, frozen=True, kw_only=True):
     temperature: float | None = 0.0
     seed: int | None = 7
     max_tokens: int | None = 256
+    thought_tokens: int | None = None
 
 
 class Bounds(Struct, frozen=True, kw_only=True):

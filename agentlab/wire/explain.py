@@ -66,7 +66,9 @@ class MissExplainer:
         )
         yield from _settings(old, new, ("model", "endpoint", "epoch"))
         yield from _tools(tools, request.tools)
-        yield from _settings(old, new, ("temperature", "seed", "max_tokens", "tool_choice", "output_schema"))
+        yield from _settings(
+            old, new, ("temperature", "seed", "max_tokens", "thought_tokens", "tool_choice", "output_schema")
+        )
         question = max((i for i, message in enumerate(request.messages) if message.role == "user"), default=-1)
         for position, (was, now) in enumerate(zip(messages, request.messages, strict=False)):
             if old["messages"][position] != new["messages"][position]:

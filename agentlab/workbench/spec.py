@@ -14,7 +14,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError
@@ -44,7 +53,15 @@ class RetrievalSpec(Strict):
 class GenerationSpec(Strict):
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     seed: int | None = 7
-    max_tokens: int = Field(default=256, ge=1)
+    max_tokens: int | None = Field(default=256, ge=1, description="of an answer")
+    thought_tokens: int | None = Field(
+        default=None, ge=0, description="on top of max_tokens, for models that think first; null: 4000 for these"
+    )
+
+    @model_serializer(mode="wrap")
+    def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is newer than the runs of before, as long as nobody sets it."""
+        return {name: value for name, value in write(self).items() if name != "thought_tokens" or value is not None}
 
 
 class BudgetSpec(Strict):
