@@ -154,3 +154,6 @@ class Refused(ModelError):
 
 class BadRequest(ModelError):
     """The provider rejects this request."""
+
+    parameter = ""
+    """The parameter that it does not take at all, by the name it was sent under; "" if something else is wrong."""

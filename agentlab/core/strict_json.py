@@ -56,6 +56,15 @@ def dump_json(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
+def join_surrogates(text: str) -> str:
+    """The text with the halves of a character put together, and one that stays alone replaced: UTF-8 holds none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def check_depth(value: Any, levels: int = MAX_DEPTH) -> None:
     """Raise ValueError if lists and mappings are nested deeper than `levels`, or if a level has too many."""
     level = [value] if isinstance(value, (dict, list)) else []

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from agentlab.core.errors import Unreachable
+from agentlab.core.errors import BadRequest, Unreachable
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.core.strict_json import parse_json
+from agentlab.models.chat_parameters import Parameters
+from agentlab.models.chat_writing import wire_id, write_messages, write_tools
 from agentlab.models.keys import server_and_keys, server_identity
 from agentlab.models.openai_connection import Connection, SseParser
 from agentlab.models.provider import Provider, read_usage, wired_tools
 
-_ROLES = {"system": "system", "user": "user", "agent": "assistant"}
+_THINKS = re.compile(r"(^|/)(o[1-9]|gpt-[5-9])")
 _FINISH: dict[str | None, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -112,29 +115,18 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         self.timeout = connection.timeout
         self._model = model
         self._connection = connection
+        self._parameters = Parameters()
+        self.thinks = bool(_THINKS.search(model))
 
     def translate(self, request: Request) -> dict[str, Any]:
         names = wired_tools(request)
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [self._message(message, names) for message in request.messages],
+            "messages": write_messages(request.messages, names),
             "stream": True,
             "stream_options": {"include_usage": True},
+            **write_tools(request, names),
         }
-        if request.tools and request.tool_choice != "none":
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": names[tool.name],
-                        "description": tool.description,
-                        "parameters": tool.parameters,
-                    },
-                }
-                for tool in request.tools
-            ]
-            named = {"type": "function", "function": {"name": names.get(request.tool_choice)}}
-            body["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "required") else named
         if request.output_schema is not None:
             body["response_format"] = {
                 "type": "json_schema",
@@ -142,17 +134,25 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
             }
         # OpenAI's own reasoning models refuse `max_tokens`; many compatible servers know nothing else.
         limit = "max_completion_tokens" if self._connection.base_url is None else "max_tokens"
-        for key, value in (("temperature", request.temperature), ("seed", request.seed), (limit, request.max_tokens)):
-            if value is not None:
-                body[key] = value
-        return body
+        settings = {"temperature": request.temperature, "seed": request.seed, limit: self.output_limit(request)}
+        return body | {name: value for name, value in settings.items() if value is not None}
 
     async def start(self) -> None:
         """Load what talks HTTP, which the first calls would otherwise do within their time."""
         self._connection.open()
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
-        return await self._connection.ask(self.name, "chat.completions", wired, lambda pieces: self._read(pieces, emit))
+        """Ask once more without a parameter that the model does not take, or with another in its place."""
+        while True:
+            body = self._parameters.fit(wired)
+            try:
+                return await self._connection.ask(
+                    self.name, "chat.completions", body, lambda pieces: self._read(pieces, emit)
+                )
+            except BadRequest as refusal:
+                if not refusal.parameter:
+                    raise
+                self._parameters.learn(refusal, body)
 
     async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> StreamedChat:
         read, events, piece = StreamedChat(self._model), SseParser(), b" "
@@ -185,26 +185,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         )
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
-        return {"role": "tool", "content": result, "tool_call_id": call_id}
-
-    def _message(self, message: Message, names: Mapping[str, str]) -> dict[str, Any]:
-        if message.role == "tool":
-            return self.format_tool_result(message.tool_call_id or "", message.name or "", message.text)
-        wired: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
-        if message.tool_calls:
-            wired["content"] = message.text or None
-            wired["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {
-                        "name": names.get(call.name, call.name),
-                        "arguments": json.dumps(call.arguments) if call.malformed is None else call.malformed,
-                    },
-                }
-                for call in message.tool_calls
-            ]
-        return wired
+        return {"role": "tool", "content": result, "tool_call_id": wire_id(call_id)}
 
     async def close(self) -> None:
         await self._connection.close()

@@ -19,7 +19,8 @@ from contextvars import ContextVar
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentlab.core.errors import ContextOverflow, ModelError, Refused, ServerFault
+from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, Refused, ServerFault
+from agentlab.models.chat_parameters import refused_parameter
 from agentlab.models.keys import KeyRing
 from agentlab.models.provider import http_status_error
 from agentlab.wire.limits import CURRENT, as_number
@@ -91,6 +92,9 @@ class Connection:
         except openai.APIStatusError as problem:
             response = problem.response
             error = self._refusal(response.status_code, response.headers, response.content, model)
+            if isinstance(error, BadRequest):
+                told = response.content.decode("utf-8", "replace")
+                error.parameter = refused_parameter(response.status_code, told, body)
         except (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError) as problem:
             error = lost_connection(problem, model, self.keys.redact)
         except ModelError as problem:

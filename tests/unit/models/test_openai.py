@@ -86,12 +86,6 @@ async def test_everything_of_a_request_reaches_the_server():
     assert body["stream_options"] == {"include_usage": True}
 
 
-async def test_tool_choice_none_offers_no_tools():
-    request = Request(messages=HELLO.messages, tools=(SEARCH,), tool_choice="none")
-    _, _, fake = await ask(text("ok"), request)
-    assert "tools" not in fake.seen[0] and "tool_choice" not in fake.seen[0]
-
-
 async def test_parallel_calls_are_put_together_from_their_pieces_and_names_mapped_back():
     deltas = [
         {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "docs_search"}}]},

@@ -1,0 +1,126 @@
+"""Learns from the refusals of a server which parameters its model does not take, and sends what it takes instead.
+
+    parameters = Parameters()
+    body = parameters.fit({"model": "gpt-5-mini", "temperature": 0.0, "max_tokens": 256, ...})
+    parameters.learn(refusal, body)      # of `temperature`, which is left out from here on; said once
+
+Only a parameter that the server does not know or support is left out. One whose value is wrong is the user's mistake,
+and without its tools a run would measure something else: both are errors, in the server's words.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentlab.core.errors import BadRequest
+
+log = logging.getLogger(__name__)
+_NEVER_LEFT_OUT = {"model", "messages", "tools", "stream"}
+_UNSUPPORTED = re.compile(
+    r"unsupported|\bunknown|unrecogni[sz]ed|unexpected|unavailable|deprecated|only the default|cannot find|extra[ _]"
+    r"(?:inputs|fields|_?forbidden)|n[o']t (?:\w+ )?(?:support|permit|allow|accept|recogni[sz]e|available|implemented)"
+    r"|can ?not (?:both )?be (?:specified|used|set)",
+    re.IGNORECASE,
+)
+_FILTERED = re.compile("policy|safety|content_filter|flagged", re.IGNORECASE)
+_FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
+_TOLD_IN = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
+"""Where servers write what is wrong; what else stands there quotes the request, and names everything in it."""
+_INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_SCHEMA_NOTE = "Reply with one JSON object and nothing else. It has to fit this JSON schema:\n"
+
+
+class Parameters:
+    """What a model was found not to take, for as long as its adapter is connected."""
+
+    def __init__(self) -> None:
+        self._refused: set[str] = set()
+
+    def fit(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The request as the model takes it, as far as that is known."""
+        fitted: dict[str, Any] = {}
+        for name, value in body.items():
+            taken = next((pair for pair in _forms(name, value) if _key(*pair) not in self._refused), None)
+            if taken is not None:
+                fitted[taken[0]] = taken[1]
+        wanted = body.get("response_format")
+        if wanted is not None and fitted.get("response_format") != wanted:
+            # A plain object has to be asked for in words, too, or OpenAI and others refuse it.
+            note = _SCHEMA_NOTE + json.dumps(wanted["json_schema"]["schema"])
+            fitted["messages"] = _with_note(fitted["messages"], note)
+        return fitted
+
+    def learn(self, refusal: BadRequest, sent: Mapping[str, Any]) -> None:
+        """Never send the parameter again that was refused, as it was sent; say so once, with the server's words."""
+        name, value = refusal.parameter, sent[refusal.parameter]
+        key = _key(name, value)
+        if key not in self._refused:
+            self._refused.add(key)
+            instead = next((form for form in _forms(name, value) if _key(*form) not in self._refused), None)
+            what = f"without {key}" if instead is None else f"with {_key(*instead)} in place of {key}"
+            log.warning("%s (from here on it is asked %s)", refusal, what)
+
+
+def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:
+    """The name of the parameter that an answer refuses, "" where it refuses something else."""
+    told = " ".join(_told(content))
+    if status not in (400, 422) or _FILTERED.search(told):
+        return ""
+    if "response_format" in sent and _FORMAT.search(told):
+        return "response_format"
+    if not _UNSUPPORTED.search(told):
+        return ""
+    named = [name for name in sent if name not in _NEVER_LEFT_OUT and _pattern(name).search(told)]
+    return named[-1] if named else ""
+
+
+def _told(content: str) -> Iterator[str]:
+    """The words of an error, in whatever form it comes."""
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError):
+        yield content
+        return
+    level = [parsed]
+    while level:
+        told = level.pop(0)
+        if isinstance(told, dict):
+            level += [told[name] for name in _TOLD_IN if name in told]
+        elif isinstance(told, list):
+            level += told
+        elif isinstance(told, str):
+            yield told
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """Finds a parameter by its name, also as one in camel case."""
+    first, *rest = name.split("_")
+    camel = first + "".join(part.capitalize() for part in rest)
+    return re.compile(rf"(?<![\w.-])(?:{name}|{camel})(?![\w-])")
+
+
+def _forms(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The ways to say a parameter, the best one first."""
+    yield name, value
+    if name in _INSTEAD:
+        yield _INSTEAD[name], value
+    if name == "response_format" and value["type"] == "json_schema":
+        yield name, {"type": "json_object"}
+
+
+def _key(name: str, value: Any) -> str:
+    """The parameter; with its value where one value may be taken though another is refused."""
+    if name == "response_format":
+        return f"{name} {value['type']}"
+    return f"{name} {value}" if name == "tool_choice" and isinstance(value, str) else name
+
+
+def _with_note(messages: list[dict[str, Any]], note: str) -> list[dict[str, Any]]:
+    """The messages with a note at the end of the system text, which opens them where there is none."""
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": note}, *messages]
+    return [{**messages[0], "content": f"{messages[0]['content']}\n\n{note}"}, *messages[1:]]

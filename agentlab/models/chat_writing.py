@@ -1,0 +1,114 @@
+"""Writes conversations as the strictest servers of OpenAI's protocol take them; pure functions and no wire.
+
+    write_messages(request.messages, wired_tools(request))    # [{"role": "system", "content": ...}, ...]
+
+System text comes first and once, user and assistant take turns, every call has its result right behind it, nobody says
+nothing, and the last word is not the assistant's. What a server wants back of its own stands in `extra["openai"]`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
+from agentlab.core.strict_json import join_surrogates
+
+OPENING, GO_ON, HEARD = "Begin.", "Go on.", "I see."
+"""What user and assistant say where somebody has to: before a greeting, after a reply, between a result and a word."""
+INTERRUPTED = "Error: the call was interrupted before it had a result."
+MAX_ID_CHARS = 40
+MAX_MALFORMED_CHARS = 1_000
+
+Row = dict[str, Any]
+"""A message as it goes out."""
+
+
+def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> list[Row]:
+    """The conversation in the protocol's words; `names` has the names of tools as the server takes them."""
+    told = list(messages)
+    system = "\n\n".join(message.text for message in told if message.role == "system" and message.text.strip())
+    rows: list[Row] = []
+    for row in _paired(told, names):
+        last = rows[-1]["role"] if rows else None
+        if row["role"] == last and last != "tool":
+            _join(rows[-1], row)
+            continue
+        if row["role"] == "user" and last == "tool":
+            rows.append({"role": "assistant", "content": HEARD})
+        rows.append(row)
+    if not rows or rows[0]["role"] != "user":
+        rows.insert(0, {"role": "user", "content": OPENING})
+    if rows[-1]["role"] == "assistant":
+        rows.append({"role": "user", "content": GO_ON})
+    return [{"role": "system", "content": join_surrogates(system)}, *rows] if system else rows
+
+
+def _paired(messages: Iterable[Message], names: Mapping[str, str]) -> Iterable[Row]:
+    """All but the system text, each call followed by its result; a result without its call is left out."""
+    rows: list[Row] = []
+    waiting: dict[str, tuple[ToolCall, Row]] = {}
+    for message in messages:
+        text = join_surrogates(message.text)
+        if message.role == "user":
+            rows.append({"role": "user", "content": text})
+        elif message.role == "tool" and (asked := waiting.pop(message.tool_call_id or "", None)):
+            call, result = asked
+            result["content"] = text
+            if call.malformed:
+                written = join_surrogates(call.malformed[:MAX_MALFORMED_CHARS])
+                result["content"] += f"\n\nThe arguments read: {written}"
+        elif message.role == "agent" and message.tool_calls:
+            calls = [_call(call, names) for call in message.tool_calls]
+            kept = message.extra.get("openai") or {}
+            rows.append({**kept, "role": "assistant", "content": text or None, "tool_calls": calls})
+            for call in message.tool_calls:
+                result = {"role": "tool", "content": INTERRUPTED, "tool_call_id": wire_id(call.id)}
+                waiting[call.id] = call, result
+                rows.append(result)
+        elif message.role == "agent" and text.strip():
+            rows.append({"role": "assistant", "content": text})
+    return rows
+
+
+def _join(first: Row, second: Row) -> None:
+    """Make one message of two of a role; a calling one is always the second."""
+    texts = [row["content"] for row in (first, second) if (row["content"] or "").strip()]
+    content = "\n\n".join(texts) or first["content"]
+    first |= second | {"content": content}
+
+
+def _call(call: ToolCall, names: Mapping[str, str]) -> Row:
+    arguments = {} if call.malformed is not None else call.arguments
+    written = join_surrogates(json.dumps(arguments, ensure_ascii=False))
+    function = {"name": names.get(call.name, call.name), "arguments": written}
+    kept = {"extra_content": call.extra["openai"]} if call.extra.get("openai") else {}
+    return {"id": wire_id(call.id), "type": "function", "function": function, **kept}
+
+
+def wire_id(call_id: str) -> str:
+    """The id of a call: as it came, or the hash of one that is longer than servers take, as some of others' are."""
+    return call_id if len(call_id) <= MAX_ID_CHARS else hashlib.sha256(call_id.encode()).hexdigest()[:32]
+
+
+def write_tools(request: Request, names: Mapping[str, str]) -> Row:
+    """The tools on offer, and which of them to call; those called before where none is, as some servers want them."""
+    called = {call.name: "" for message in request.messages for call in message.tool_calls}
+    offered = request.tools or tuple(
+        ToolSpec(name=name, description="", parameters={"type": "object", "properties": {}}) for name in called
+    )
+    if not offered:
+        return {}
+    choice: Any = request.tool_choice if request.tools else "none"
+    if choice not in ("auto", "required", "none"):
+        choice = {"type": "function", "function": {"name": names.get(choice)}}
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": names[tool.name], "description": tool.description, "parameters": tool.parameters},
+        }
+        for tool in offered
+    ]
+    return {"tools": tools, "tool_choice": choice}
