@@ -51,7 +51,7 @@ def letters(text: str) -> str:
     return "".join(re.findall(r"\w", text))
 
 
-def test_of_ego_chat_and_canvas_are_shown_during_and_after_its_reflection(open_chat):
+def test_ego_shows_chat_and_canvas_during_and_after_reflection(open_chat):
     chat = open_chat(EGO, SLOWLY, SHOW)
     chat.ask("What is an oboe?")
     chat.result_of("reply", 0, "woodwind")
@@ -67,7 +67,7 @@ def test_of_ego_chat_and_canvas_are_shown_during_and_after_its_reflection(open_c
     assert steps < reply < drawn
 
 
-def test_of_the_coordinator_the_reply_is_shown_and_no_judgement_of_it(open_chat):
+def test_coordinator_shows_its_reply_and_no_judgement(open_chat):
     chat = open_chat(COORDINATOR, SLOWLY, SHOW)
     chat.ask("My name is Anna and I live in Bern.")
     chat.wait_for_end(0)
@@ -97,7 +97,7 @@ def test_two_turns_in_quick_succession_stay_apart(open_chat, cell, replies, back
 
 
 @pytest.mark.parametrize("cell", [EGO, COORDINATOR], ids=["ego", "coordinator"])
-def test_stop_keeps_what_was_said_and_the_chat_goes_on(open_chat, cell):
+def test_stop_keeps_the_text_so_far_and_the_chat_continues(open_chat, cell):
     chat = open_chat(cell, "model.seconds = 0.8", SHOW)
     chat.ask("I live in Bern and play the oboe, by the way.")
     chat.result_of("reply", 0, "oboe" if cell is EGO else "to meet")
@@ -152,7 +152,7 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
     chat.wait_for_end(1)
 
 
-def test_speaker_and_memory_folder_are_told_to_the_flow(open_chat):
+def test_flow_receives_speaker_and_memory_folder(open_chat):
     told = "lambda request: str([m.text for m in request.messages if m.role == 'user'])"
     chat = open_chat(
         lab_of("discord", told), "notebook.chat_widget(lab, documents=(), speaker='Alex:1001', memory='kept')"

@@ -36,7 +36,7 @@ run
 
 
 @pytest.mark.parametrize("name", ["01_quick_tour", "06_your_own"])
-def test_a_notebook_runs_and_a_cell_of_ones_own_compares_two_flows(jupyter: JupyterServer, browser: Any, name: str):
+def test_notebook_runs_and_an_added_cell_compares_two_flows(jupyter: JupyterServer, browser: Any, name: str):
     for folder in ("notebooks", "datasets", "evals"):
         if not (jupyter.folder / folder).exists():
             shutil.copytree(ROOT / folder, jupyter.folder / folder, ignore=shutil.ignore_patterns("*.lock"))

@@ -78,9 +78,7 @@ def window(chat: Any) -> Any:
     return chat.page.locator(".agentlab-window")
 
 
-def test_two_flows_a_switch_a_fork_and_a_case_three_clicks_later_that_the_gate_sees(
-    open_chat, jupyter, monkeypatch, capsys
-):
+def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, jupyter, monkeypatch, capsys):
     chat = open_chat(SETUP, "model.seconds = 0.3", CHAT)
     page = chat.page
     page.get_by_label("beside").select_option("second")
@@ -145,7 +143,7 @@ def test_sending_scrolls_to_the_end_and_a_narrow_dark_page_can_be_read(open_chat
     chat.picture("narrow-and-dark")
 
 
-def test_what_was_said_stands_in_the_saved_notebook_without_a_kernel(open_chat, jupyter):
+def test_saved_notebook_shows_the_conversation_without_a_kernel(open_chat, jupyter):
     chat = open_chat(SETUP, CHAT)
     chat.ask("How wide is a goal?")
     chat.wait_for_end(0)

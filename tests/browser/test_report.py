@@ -132,7 +132,7 @@ def counted(page: Any) -> int:
     return int(page.inner_text("#matrix .note").split()[0])
 
 
-def test_the_planted_line_is_found_from_the_first_screen_in_at_most_four_clicks(show):
+def test_planted_line_is_at_most_four_clicks_from_the_first_screen(show):
     page, clicks = show("planted"), []
 
     def press(selector: str) -> None:
@@ -151,7 +151,7 @@ def test_the_planted_line_is_found_from_the_first_screen_in_at_most_four_clicks(
     assert [line.strip() for line in changed] == [f"- {LINE}"] and len(clicks) <= 4
 
 
-def test_a_run_whose_flows_are_alike_points_at_no_cause(show):
+def test_equal_flows_have_no_cause(show):
     page = show("planted")
     page.locator("#forest .difference", has_text="answer_correctness").click()
     assert page.inner_text("#matrix .note").startswith("72 of 72"), "equal on every turn: nothing flipped"
