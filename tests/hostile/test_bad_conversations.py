@@ -58,7 +58,7 @@ class Leaving(Answering):
 
 @pytest.mark.parametrize("failure", EXITS, ids=lambda failure: type(failure).__name__)
 @pytest.mark.parametrize("where", ["flow", "parallel", "background"])
-def test_what_would_end_the_process_ends_the_turn(colours, tmp_path, where, failure):
+def test_exit_in_a_flow_ends_only_the_turn(colours, tmp_path, where, failure):
     if where != "flow" and isinstance(failure, asyncio.CancelledError):
         pytest.skip("whoever cancels itself there is gone, and the turn with it")
     run = play(colours, tmp_path / "run", Leaving(where, failure))
@@ -71,7 +71,7 @@ def test_what_would_end_the_process_ends_the_turn(colours, tmp_path, where, fail
         assert flow.llm_calls == 6 + 4, "what ran beside it came to its end and counts"
 
 
-def test_a_tool_that_leaves_is_told_to_the_model(colours, tmp_path):
+def test_model_reads_that_a_tool_exited(colours, tmp_path):
     def leave() -> None:
         sys.exit("bye")
 
@@ -127,7 +127,7 @@ class Straying(Answering):
         return reply
 
 
-def test_what_does_not_add_up_is_set_apart_and_played_again(colours, tmp_path, capsys):
+def test_inconsistent_trial_is_quarantined_and_played_again(colours, tmp_path, capsys):
     flow = Straying()
     run = play(colours, tmp_path / "run", flow)
     told = run.result.quarantined

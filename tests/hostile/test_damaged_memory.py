@@ -88,7 +88,7 @@ async def test_textfile(tmp_path, name, how):
 @pytest.mark.parametrize(
     "kept", ["created = 'soon'", "vector = x'00'", "text = 7, id = 7", "created = 3.5", "vector = ''"]
 )
-async def test_a_fact_that_somebody_edited(tmp_path, kept):
+async def test_edited_fact_is_detected(tmp_path, kept):
     backend = Backend("sqlite", tmp_path, None)
     memory = backend.open()
     await add(memory, "Ann lives in Rome", ids())
@@ -157,7 +157,7 @@ async def test_chroma_between_two_operations(tmp_path):
 
 
 @pytest.mark.slow
-async def test_chroma_after_a_kill_is_looked_at_and_goes_on(tmp_path):
+async def test_chroma_is_checked_after_a_kill_and_continues(tmp_path):
     backend = Backend("chroma", tmp_path, None)
     memory = backend.open()
     await add(memory, "Ann lives in Rome", ids())

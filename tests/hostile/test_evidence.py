@@ -67,7 +67,7 @@ def test_resuming_does_not_seal_an_edit(finished, tmp_path, name):
         play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
 
 
-def test_resuming_makes_an_edited_summary_anew(finished, tmp_path):
+def test_resume_rewrites_an_edited_summary(finished, tmp_path):
     edit(finished / "summary.json", *EDITS["summary.json"])
     again = play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
     assert again.result.flows["other"].input_tokens == 800 and open_run(finished).is_sealed
@@ -87,7 +87,7 @@ def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
         open_run(finished)
 
 
-def test_a_sealed_run_may_move_and_be_laid_out_anew(finished, tmp_path):
+def test_run_with_checksums_may_move_and_be_reformatted(finished, tmp_path):
     shutil.move(finished, tmp_path / "elsewhere")
     summary = tmp_path / "elsewhere" / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text())))
@@ -95,7 +95,7 @@ def test_a_sealed_run_may_move_and_be_laid_out_anew(finished, tmp_path):
     assert "seal" not in open_run(tmp_path / "elsewhere").summary
 
 
-def test_grading_anew_makes_an_edited_summary_anew_and_takes_no_edited_ledger(finished):
+def test_regrading_rewrites_an_edited_summary_and_refuses_an_edited_ledger(finished):
     before = (finished / "summary.json").read_text()
     edit(finished / "summary.json", *EDITS["summary.json"])
     assert main(["score", str(finished)]) == 0 and open_run(finished).is_sealed
@@ -111,7 +111,7 @@ def test_a_header_written_after_the_end_is_sealed_too(finished):
     assert open_run(finished).is_sealed
 
 
-def test_what_is_older_than_seals_is_read_and_says_so(finished, tmp_path, capsys):
+def test_run_older_than_checksums_is_read_with_a_note(finished, tmp_path, capsys):
     unseal(finished)
     assert main(["compare", str(finished)]) == 0
     assert f"{finished} predates checksums" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_what_is_older_than_seals_is_read_and_says_so(finished, tmp_path, capsys
         assert f"{name} than seals" in said
 
 
-def test_an_edited_baseline_is_refused_and_one_laid_out_anew_is_not(tmp_path):
+def test_edited_baseline_is_refused_and_a_reformatted_one_is_not(tmp_path):
     write_baseline(play(write_set(tmp_path / "colours", 2), tmp_path / "run"), tmp_path / "b.jsonl")
     content = (tmp_path / "b.jsonl").read_text()
     for old, new in (('"answer_f1": 1.0', '"answer_f1": 0.5'), ('"mode": "live"', '"mode": "replay"')):
@@ -138,7 +138,7 @@ def test_an_edited_baseline_is_refused_and_one_laid_out_anew_is_not(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
-def test_a_header_that_is_half_way_written_is_no_edit(finished, tmp_path, capsys, name):
+def test_half_written_header_is_no_edit(finished, tmp_path, capsys, name):
     with pytest.MonkeyPatch.context() as patched:
         FullDisk(patched, name)
         assert main(["score", str(finished)]) == 1
@@ -163,7 +163,7 @@ def test_a_summary_that_is_none_is_refused_by_name(finished, content):
         open_run(finished)
 
 
-def test_an_untouched_run_that_has_not_ended_is_taken_up(finished, tmp_path):
+def test_untouched_interrupted_run_is_resumed(finished, tmp_path):
     before = open_run(finished).result.flows["answering"].scores["exact_match"].mean
     (finished / "summary.json").unlink()
     run = play(tmp_path / "colours", finished, Answering(wrong=WRONG), Answering("other"), resume=True)

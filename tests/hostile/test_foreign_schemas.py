@@ -54,15 +54,15 @@ def bounded(schema: dict[str, Any], **arguments: Any) -> float:
     ],
     ids=lambda schema: str(schema)[:60],
 )
-def test_nothing_runs_away(schema):
+def test_schema_check_of_long_input_is_fast(schema):
     assert bounded(schema, x=LONG, **{LONG: 1}) < 2
 
 
-def test_a_million_wrong_items_are_told_in_one_line():
+def test_check_of_many_wrong_items_is_fast():
     assert bounded({"properties": {"x": {"items": {"type": "string"}}}}, x=[1] * 100_000) < 5
 
 
-def test_what_a_schema_allows_is_left_to_the_tool_where_it_is_not_checked():
+def test_unchecked_schema_parts_are_left_to_the_tool():
     check({"properties": {"x": {"pattern": "^a"}}}, x="b")
     closed = {"patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False}
     check(closed, x_one=1)

@@ -49,7 +49,7 @@ def outcome(out: Path) -> dict[str, Any]:
     [("run.json", 0), ("turns.jsonl", 0), ("turns.jsonl", 2), ("summary.json", 0)]
     + [("calls.jsonl", number) for number in (0, 1, 7)],
 )
-def test_a_full_disk_is_one_line_and_the_run_goes_on(spec, tmp_path, capsys, name, at, share):
+def test_full_disk_is_one_line_and_the_run_continues(spec, tmp_path, capsys, name, at, share):
     assert main(["run", str(spec), "--out", str(tmp_path / "whole")]) == 0
     capsys.readouterr()
     out = tmp_path / "cut"
@@ -89,7 +89,7 @@ def test_a_flow_that_survives_whatever_happens_does_not_write_past_the_gap(spec,
 
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
-def test_of_an_import_that_does_not_fit_nothing_is_left(spec, tmp_path, capsys, name):
+def test_failed_import_on_a_full_disk_leaves_nothing(spec, tmp_path, capsys, name):
     rows = [{"system": "s", "conversation": c["id"], "turn": 0, "answer": "so"} for c in CONVERSATIONS[:2]]
     (tmp_path / "rules" / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ["import", "predictions", str(tmp_path / "rules" / "answers.jsonl"), "--out", str(tmp_path / "imported")]
@@ -102,7 +102,7 @@ def test_of_an_import_that_does_not_fit_nothing_is_left(spec, tmp_path, capsys, 
     assert main(asked) == 0
 
 
-def test_a_half_written_file_that_a_kill_left_behind_is_in_nobodys_way(spec, tmp_path):
+def test_half_written_file_of_a_killed_process_blocks_nothing(spec, tmp_path):
     out = tmp_path / "cut"
     out.mkdir()
     left = out / f".run.json.{'0f' * 16}.new"
@@ -113,7 +113,7 @@ def test_a_half_written_file_that_a_kill_left_behind_is_in_nobodys_way(spec, tmp
     assert not left.exists()
 
 
-def test_a_folder_with_files_of_somebody_elses_is_refused_all_the_same(spec, tmp_path, capsys):
+def test_folder_with_unrelated_files_is_refused(spec, tmp_path, capsys):
     out = tmp_path / "mine"
     out.mkdir()
     (out / ".notes.new").write_text("precious")

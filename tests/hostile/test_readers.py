@@ -171,7 +171,7 @@ def test_a_file_that_a_user_names(tmp_path, name, data):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "huge"])
-def test_what_is_no_ordinary_file_is_one_line(tmp_path, name, kind):
+def test_special_file_is_one_line(tmp_path, name, kind):
     file = tmp_path / name
     match kind:
         case "pipe":
@@ -188,7 +188,7 @@ def test_what_is_no_ordinary_file_is_one_line(tmp_path, name, kind):
     assert "\n" not in str(refused.value) and name in str(refused.value)
 
 
-def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path):
+def test_duplicate_key_is_named_with_its_line(tmp_path):
     (tmp_path / "spec.yaml").write_text("flows: [rag_only]\nlimit: 1\nlimit: 2\n")
     with pytest.raises(AgentlabError, match=r"spec\.yaml: line 3: duplicate key 'limit'"):
         load_spec(tmp_path / "spec.yaml")

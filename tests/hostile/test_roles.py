@@ -71,7 +71,7 @@ def asked_by(flow: str, tmp_path: Path, **settings: Any) -> list[Message]:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_words_of_others_never_stand_in_the_system_role(tmp_path, own_home, flow):
+def test_untrusted_text_is_never_in_the_system_role(tmp_path, own_home, flow):
     messages = asked_by(flow, tmp_path)
     assert not [message.text for message in messages if message.role == "system" and MARK in message.text]
     seen = "\n".join(message.text for message in messages)

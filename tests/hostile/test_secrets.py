@@ -47,7 +47,7 @@ def play(spec: dict[str, Any], out: Path, replies: list[str], **more: Any) -> al
         return lab.run_sync(out=out, **more)
 
 
-def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, monkeypatch):
+def test_run_that_met_a_key_redacts_it_and_reports_it(spec, tmp_path, capsys, monkeypatch):
     run = play(spec, tmp_path / "run", [f"It is {form}." for form in FORMS])
     for file in run.path.iterdir():
         assert not leaks(file.read_text(encoding="utf-8")), file.name
@@ -71,7 +71,7 @@ def test_a_run_that_met_a_key_holds_none_and_says_so(spec, tmp_path, capsys, mon
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and leaks(file.read_text("utf-8", "replace"))]
 
 
-def test_a_run_that_met_none_says_nothing_of_it(spec, tmp_path, capsys):
+def test_run_without_a_key_reports_nothing(spec, tmp_path, capsys):
     async def answers(turn: Any, session: Any) -> al.Reply:
         return al.Reply(text=(await session.complete(turn.text)).text)
 

@@ -255,7 +255,7 @@ def test_a_log_has_one_line_of_ours_where_one_was_written(played):
     assert all(re.match(r"\d{4}-\d\d-\d\d |    ", line) for line in log.splitlines() if line)
 
 
-def test_a_header_and_a_summary_that_somebody_edited_are_shown_as_text(played, here, capsys):
+def test_edited_header_and_summary_are_shown_as_text(played, here, capsys):
     evil = STRINGS[21] + STRINGS[0] + f"\n{FORGED}"
     edit_header(played, lambda header: header.update(run_id=evil, started=evil) or header["spec"].update(model=evil))
     summary = json.loads((played.path / "summary.json").read_text())
@@ -270,14 +270,14 @@ def test_a_header_and_a_summary_that_somebody_edited_are_shown_as_text(played, h
 
 
 @pytest.mark.parametrize("text", ["answer_f1", "Between 410 and 450 grams.", "日本語 é 👩‍👩‍👧 नमस्ते", "-0.5"])
-def test_what_is_harmless_looks_as_it_was_written(text):
+def test_harmless_text_is_unchanged(text):
     assert printable(text) == as_markdown(text) == text
     assert json.loads(escape_json(json.dumps(text))) == text
     assert fenced(text) == f"```text\n{text}\n```"
     assert as_csv_cell(1.5) == 1.5 and as_csv_cell("plain") == "plain"
 
 
-def test_what_hides_is_seen_and_in_a_page_too():
+def test_invisible_characters_are_made_visible_in_pages_too():
     assert printable("\x1b[2J\u202eevil\r\n") == "\\x1b[2J\\u202eevil\n"
     for text in [*STRINGS, *HALVES]:
         assert not RAW.search(json.loads(escape_json(json.dumps(text)))), text[:80]
@@ -286,7 +286,7 @@ def test_what_hides_is_seen_and_in_a_page_too():
 
 
 @pytest.mark.parametrize("text", ["snake_case_name", "__x__", "_x_ y", "a __b__ c", "x__y"])
-def test_an_underscore_is_no_emphasis_and_within_a_word_it_needs_no_backslash(text):
+def test_underscore_is_no_emphasis_and_needs_no_backslash_in_a_word(text):
     (inline,) = [
         token for token in MarkdownIt("gfm-like", {"linkify": False}).parse(as_markdown(text)) if token.children
     ]
@@ -294,7 +294,7 @@ def test_an_underscore_is_no_emphasis_and_within_a_word_it_needs_no_backslash(te
     assert {part.type for part in inline.children} <= {"text", "text_special"}
 
 
-def test_nothing_but_the_sinks_prints():
+def test_only_sinks_print():
     package = Path(al.__file__).parent
     prints: set[str] = set()
     for file in package.rglob("*.py"):

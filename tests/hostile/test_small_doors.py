@@ -51,7 +51,7 @@ def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["pipe", "folder"])
-def test_a_model_of_ones_own_is_an_ordinary_file(tmp_path, monkeypatch, capsys, way):
+def test_own_model_must_be_an_ordinary_file(tmp_path, monkeypatch, capsys, way):
     os.mkfifo(tmp_path / "own.gguf") if way == "pipe" else (tmp_path / "own.gguf").mkdir()
     monkeypatch.setenv("AGENTLAB_LOCAL_MODEL", str(tmp_path / "own.gguf"))
     data = write_set(tmp_path / "colours", 1)
@@ -83,7 +83,7 @@ def test_a_number_that_is_none_is_read_as_null(text):
     assert read_object(text) == {"n": None}
 
 
-def test_what_nests_too_deep_in_a_reply_is_no_object():
+def test_too_deep_object_in_a_reply_is_refused():
     began = time.process_time()
     assert read_object('{"a": ' + "[" * 5000 + "]" * 5000 + "}") is None
     assert time.process_time() - began < 2

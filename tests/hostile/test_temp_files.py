@@ -74,7 +74,7 @@ def test_a_signal_ends_a_run_with_one_line_and_nothing_is_left(tmp_path, number)
 
 
 @pytest.mark.slow
-def test_what_a_kill_left_is_removed_by_the_next_process_and_what_is_in_use_is_not(tmp_path):
+def test_next_process_removes_files_of_a_killed_one_and_none_in_use(tmp_path):
     killed = begin(tmp_path)
     killed.kill()
     killed.communicate()
@@ -97,7 +97,7 @@ def test_what_a_kill_left_is_removed_by_the_next_process_and_what_is_in_use_is_n
     assert left_in(tmp_path) == [f"{PREFIX}of-somebody-else"]
 
 
-def test_whoever_opens_a_laboratory_removes_what_was_left_and_keeps_its_mark_to_the_last(tmp_path, monkeypatch):
+def test_lab_removes_left_files_and_keeps_its_mark_until_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / f"{PREFIX}left"
     (left / "memory").mkdir(parents=True)
