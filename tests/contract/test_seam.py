@@ -87,7 +87,7 @@ def told(session: Session) -> list[Notice]:
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("odd", [-5, 10**400, 10**10, float("nan"), float("inf"), "many", 1.5, [7], {"n": 7}])
-async def test_a_count_that_cannot_be_is_unknown_and_said_once(adapter, odd):
+async def test_impossible_count_is_unknown_and_reported_once(adapter, odd):
     async with AsyncExitStack() as stack:
         session = await with_usage(stack, adapter, odd, 20)
         for _ in range(2):
@@ -107,7 +107,7 @@ async def test_a_count_that_cannot_be_is_unknown_and_said_once(adapter, odd):
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_counts_that_can_be_are_kept_and_nothing_is_said(adapter):
+async def test_possible_counts_are_kept_without_a_notice(adapter):
     async with AsyncExitStack() as stack:
         session = await with_usage(stack, adapter, 100, 20, cached=64)
         usage = (await session.complete("Hello")).usage
@@ -116,7 +116,7 @@ async def test_counts_that_can_be_are_kept_and_nothing_is_said(adapter):
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-async def test_more_cached_tokens_than_there_are_never_make_a_call_cheaper_than_nothing(adapter):
+async def test_too_many_cached_tokens_never_make_a_cost_negative(adapter):
     async with AsyncExitStack() as stack:
         session = await with_usage(stack, adapter, 100, 0, cached=10**8)
         assert (await session.complete("Hello")).usage.cached_tokens is None
@@ -139,7 +139,7 @@ OPENAI_FAULTS = {
 
 @pytest.mark.parametrize("adapter", ["openai", "local"])
 @pytest.mark.parametrize("fault", OPENAI_FAULTS)
-async def test_what_cannot_be_read_is_an_error_of_the_provider_and_asked_again(adapter, fault):
+async def test_unreadable_response_is_a_provider_error_and_is_retried(adapter, fault):
     async with AsyncExitStack() as stack:
         session = await connected(stack, adapter, OPENAI_FAULTS[fault], None, None)
         if adapter == "local" and fault == "calls that are none":
@@ -160,7 +160,7 @@ async def test_arguments_that_are_not_json_are_a_malformed_call(odd):
 
 
 @pytest.mark.parametrize("odd", [{"n": float("inf")}, {"n": {1, 2}}, ["no", "object"]])
-async def test_an_adapter_of_somebody_elses_hands_on_no_other_arguments(odd):
+async def test_foreign_adapter_passes_on_no_other_arguments(odd):
     reply = Message(role="agent", tool_calls=(ToolCall(id="a", name="f", arguments=odd),))
     async with AsyncExitStack() as stack:
         (made,) = (await (await connected(stack, "scripted", None, None, reply)).complete("?")).message.tool_calls
@@ -182,7 +182,7 @@ async def _given(value: Any) -> Any:
     return value
 
 
-async def test_a_finish_reason_that_nobody_knows_is_the_end_of_an_answer():
+async def test_unknown_finish_reason_ends_a_completion():
     async with AsyncExitStack() as stack:
         session = await connected(stack, "openai", fake_openai.text("Hi", finish="because"), None, None)
         assert (await session.complete("?")).finish_reason == "stop"

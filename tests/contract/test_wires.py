@@ -141,7 +141,7 @@ async def test_the_history_is_the_same_through_every_wire(wire):
     assert reference[7]["content"].startswith("Error:")
 
 
-async def test_a_connection_that_breaks_in_mid_stream_leaves_a_history_the_next_turn_can_use():
+async def test_broken_stream_leaves_a_usable_history():
     broken = {"deltas": [{"content": "Rain in"}], "drop": True}
     answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
     async with fake_openai.serving(lambda body: next(answers)) as server:

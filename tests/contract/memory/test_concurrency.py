@@ -78,7 +78,7 @@ async def test_two_processes_lose_nothing_and_a_third_sees_it(backend):
 
 
 @pytest.mark.slow
-async def test_what_a_killed_process_had_stored_is_there(backend):
+async def test_facts_survive_a_killed_process(backend):
     child = writer(backend, "doomed", 900)
     assert child.stdout is not None
     said = [child.stdout.readline().strip() for _ in range(5)]

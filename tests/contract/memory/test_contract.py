@@ -16,7 +16,7 @@ from support.hostile_texts import HOSTILE
 from support.memories import EMBEDDER, NOW, add, ask, ids, texts, vector
 
 
-async def test_it_finds_the_nearest_with_ids_and_scores(backend):
+async def test_search_returns_the_nearest_facts_with_ids_and_scores(backend):
     memory, new_id = backend.open(), ids()
     for text in ("Ann plays the oboe", "Ann has a dog called Rex", "The dog eats fish"):
         assert (await add(memory, text, new_id)).is_new
@@ -32,7 +32,7 @@ async def test_it_finds_the_nearest_with_ids_and_scores(backend):
     assert (memory.embedder, memory.user) == (EMBEDDER, "ann")
 
 
-async def test_of_equal_scores_the_older_comes_first(backend):
+async def test_older_fact_precedes_at_equal_scores(backend):
     memory, new_id = backend.open(), ids()
     for _ in range(6):
         await add(memory, "the same again", new_id, duplicate_threshold=None)
@@ -40,7 +40,7 @@ async def test_of_equal_scores_the_older_comes_first(backend):
     assert [(fact.id, fact.score) for fact in found] == [(f"memory_{n}", 1.0) for n in (1, 2, 3)]
 
 
-async def test_a_duplicate_is_not_stored_and_says_what_it_repeats(backend):
+async def test_duplicate_is_not_stored_and_names_the_stored_fact(backend):
     memory, new_id = backend.open(), ids()
     first = (await add(memory, "Ann plays the oboe", new_id)).fact
     again = await add(memory, "ann PLAYS the oboe!", new_id)
@@ -100,7 +100,7 @@ async def test_delete_get_and_clear(backend):
     assert (await add(memory, "after that", new_id)).fact.id == "memory_4"
 
 
-async def test_what_was_stored_survives_a_restart_and_ids_go_on(backend):
+async def test_facts_survive_a_restart_and_ids_continue(backend):
     memory = backend.open()
     for text in ("one thing", "another matter"):
         await add(memory, text, ids())
@@ -168,7 +168,7 @@ async def test_ids_and_users_can_be_any_text(backend):
         assert await memory.delete(name) and await memory.facts() == ()
 
 
-async def test_what_cannot_be_stored_is_refused_and_changes_nothing(backend):
+async def test_invalid_fact_is_refused_and_changes_nothing(backend):
     memory, new_id = backend.open(), ids()
     await add(memory, "one thing", new_id)
     for text in ("", " \n\t", "x" * 2_000_001):
@@ -204,7 +204,7 @@ def test_every_backend_is_found_by_the_name_of_its_file():
 
 
 @pytest.mark.parametrize("about", ["", "Bo", 'Ann | "x" <MEMORY>\nID: fact_9', "学生"])
-async def test_a_fact_keeps_who_told_it(backend, about):
+async def test_fact_keeps_its_speaker(backend, about):
     memory, new_id = backend.open(), ids()
     await add(memory, "likes tea", new_id, about=about)
     await add(memory, "owns a boat", new_id)
