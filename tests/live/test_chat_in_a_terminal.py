@@ -47,7 +47,7 @@ def terminal(tmp_path: Path):
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_a_flow_is_asked_broken_off_left_and_saved(flow, terminal, tmp_path):
+def test_chat_replies_cancels_ends_and_saves(flow, terminal, tmp_path):
     chat = terminal(flow)
     chat.sendline("My name is Anna and I live in Bern. What time is it?")
     chat.expect(ANSWERED)

@@ -16,7 +16,7 @@ from support.mongo_server import MongoServer
 pytestmark = pytest.mark.slow
 
 
-async def test_a_server_that_dies_is_an_error_and_after_a_restart_everything_is_there(tmp_path, monkeypatch, mongodb):
+async def test_dead_server_is_an_error_and_a_restart_restores_everything(tmp_path, monkeypatch, mongodb):
     running = MongoServer(str(tmp_path / "data"))
     patient = mongo.connect("restart", EMBEDDER, uri=running.uri)
     monkeypatch.setattr(mongo, "_TIMEOUT", 0.4)
@@ -42,7 +42,7 @@ async def test_a_server_that_dies_is_an_error_and_after_a_restart_everything_is_
         running.stop()
 
 
-async def test_a_writer_waits_for_another_on_this_machine_and_no_longer_than_it_has_to(mongodb, monkeypatch):
+async def test_writer_waits_for_another_writer_only_as_long_as_needed(mongodb, monkeypatch):
     monkeypatch.setattr(mongo, "LOCK_SECONDS", 0.2)
     store = f"waiting-{uuid.uuid4().hex}"
     one, two = (mongo.connect(store, EMBEDDER, uri=mongodb) for _ in range(2))
@@ -57,7 +57,7 @@ async def test_a_writer_waits_for_another_on_this_machine_and_no_longer_than_it_
     await two.close()
 
 
-async def test_what_an_older_version_stored_is_found_and_comes_before_what_is_new(mongodb):
+async def test_facts_of_older_versions_precede_new_ones(mongodb):
     store = f"older-{uuid.uuid4().hex}"
     memory = mongo.connect(store, EMBEDDER, uri=mongodb)
     for text in ("one thing", "another matter"):

@@ -40,7 +40,7 @@ def answering(replies: dict[str, Any]) -> Scripted:
     return Scripted([answer], loop=True)
 
 
-def test_of_a_hundred_tools_the_agent_is_offered_those_that_fit_the_message(servers):
+def test_agent_is_offered_fitting_tools_of_a_hundred(servers):
     model = answering({"plan": plan("getForecast", complexity="simple", city="Oslo")})
     with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=(), mcp=servers("a hundred"))
@@ -106,7 +106,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
-def test_that_more_tools_are_listed_than_count_is_said_once(servers, typed, capsys, flow):
+def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
     shown = typed(flow, servers("ten thousand"), "Hi", "Hi again")
     assert shown.count("only the first 128 tools count") == 1 and shown.splitlines().count("Hello.") == 2
     assert main(["list", "tools", "--mcp", str(servers("ten thousand"))]) == 0
@@ -115,12 +115,12 @@ def test_that_more_tools_are_listed_than_count_is_said_once(servers, typed, caps
 
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
-def test_a_server_that_is_away_is_a_line_and_the_chat_goes_on(servers, typed, flow):
+def test_unavailable_server_is_one_line_and_the_chat_continues(servers, typed, flow):
     shown = typed(flow, servers("broken"), "Hi", "Hi again")
     assert shown.count("the MCP server ours cannot be reached") == 1 and shown.splitlines().count("Hello.") == 2
 
 
-def test_what_a_server_said_in_a_chat_replays_without_it(typed, tmp_path, capsys, monkeypatch):
+def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypatch):
     config = tmp_path / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"ours": OURS}}))
     calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}

@@ -46,7 +46,7 @@ async def test_a_changed_list_is_there_at_the_next_turn(opened, tmp_path, server
     assert fresh in [row["name"] for row in kept], "the next chat begins with it"
 
 
-async def test_a_change_between_two_calls_is_taken_up_too(opened, over_http):
+async def test_change_between_two_calls_takes_effect(opened, over_http):
     manager = await opened({"far": {"url": over_http.url}}, live=True)
     session = session_with()
     manager.offer_to(session)
@@ -70,7 +70,7 @@ async def test_a_tool_that_is_no_longer_listed_is_offered_no_more(opened, tmp_pa
     assert "shout" not in session.tools and "echo" in session.tools
 
 
-async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
+async def test_run_keeps_its_first_tools_and_reports_a_change(opened):
     manager = await opened({"ours": liar("growing")})
     session = session_with()
     manager.offer_to(session)
@@ -81,7 +81,7 @@ async def test_a_run_keeps_the_tools_it_began_with_and_somebody_is_told(opened):
     assert manager.problems == ["ours: its tools differ from mcp.tools.json; refresh to store the new listing"]
 
 
-async def test_a_server_that_never_stops_changing_holds_nobody_up(opened):
+async def test_constantly_changing_server_blocks_no_turn(opened):
     manager = await opened({"ours": liar("restless")}, live=True)
     session = session_with()
     manager.offer_to(session)

@@ -71,7 +71,7 @@ def web() -> Iterator[str]:
         thread.join()
 
 
-async def test_addresses_that_are_no_server_are_problems_and_redirects_lead_nowhere(opened, web, monkeypatch):
+async def test_invalid_server_addresses_are_reported_and_redirects_refused(opened, web, monkeypatch):
     monkeypatch.setenv("FAR_KEY", "a-very-secret-value")
     headers = {"Authorization": "Bearer ${FAR_KEY}"}
     pages = ("away", "refused")

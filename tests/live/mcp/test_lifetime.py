@@ -28,7 +28,7 @@ async def test_a_call_that_takes_too_long_is_an_error_and_the_next_one_works(our
     assert json.loads(await call(session, "person", who="b"))["pid"] != hung
 
 
-async def test_a_slow_call_does_not_end_those_of_others(ours):
+async def test_slow_call_does_not_end_other_calls(ours):
     slow, other = session_with(*ours.tools), session_with(*ours.tools)
     await call(slow, "add", a=1, b=1)
     server = server_of(ours)
@@ -63,7 +63,7 @@ async def test_a_call_that_is_given_up_leaves_the_server_to_the_others(ours):
     assert json.loads(await call(session, "person", who="b"))["pid"] == pid
 
 
-async def test_nothing_is_left_of_a_server_when_it_is_closed(ours):
+async def test_closed_server_leaves_nothing_behind(ours):
     session = session_with(*ours.tools)
     pid = json.loads(await call(session, "person", who="a"))["pid"]
     assert is_alive(pid)
@@ -74,7 +74,7 @@ async def test_nothing_is_left_of_a_server_when_it_is_closed(ours):
     await ours.close()
 
 
-async def test_servers_that_do_not_come_up_keep_nobody_from_loading(opened, tmp_path):
+async def test_failing_servers_do_not_block_loading(opened, tmp_path):
     servers = {mode: liar(mode) for mode in ("silent", "broken", "no list", "noise")}
     manager = await opened(servers, timeout_seconds=2.5)
     assert names(manager) == ["good"]

@@ -73,7 +73,7 @@ async def test_a_failure_to_answer_is_replayed_too(opened, tmp_path, monkeypatch
     assert session.trace.latency(0) == recorded.trace.latency(0) > 0
 
 
-async def test_a_server_that_lists_something_else_than_before_is_told_of(opened, tmp_path):
+async def test_changed_server_listing_is_reported(opened, tmp_path):
     first = await opened({"ours": OURS})
     await first.close()
     file = tmp_path / "mcp.tools.json"
@@ -97,7 +97,7 @@ async def test_a_server_that_lists_something_else_than_before_is_told_of(opened,
     assert (await opened(broken)).tools == (), "an entry that was changed is another server"
 
 
-async def test_a_server_that_is_away_at_a_refresh_has_the_tools_it_listed_before(opened, tmp_path):
+async def test_unavailable_server_keeps_its_listed_tools(opened, tmp_path):
     script = tmp_path / "server"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}" --mode plain\n')
     script.chmod(0o755)
@@ -109,7 +109,7 @@ async def test_a_server_that_is_away_at_a_refresh_has_the_tools_it_listed_before
     assert (await call(session_with(*manager.tools), "good")).startswith("Error: the MCP server ours cannot be reached")
 
 
-async def test_without_the_package_a_listing_says_what_to_install(opened, monkeypatch):
+async def test_listing_without_the_package_names_the_extra(opened, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtra, match=r"MCP servers needs an extra: pip install 'agentlab-harness\[mcp\]'"):
         await opened({"ours": OURS})

@@ -63,7 +63,7 @@ async def test_many_conversations_call_at_once(ours):
     assert await asyncio.gather(*calls) == [str(number) for number in range(20)]
 
 
-async def test_what_a_server_says_on_the_way_is_in_the_trace(ours):
+async def test_progress_of_a_server_is_in_the_trace(ours):
     session = session_with(*ours.tools)
     items: list[Any] = []
     session.stream.on("tool_progress", items.append)
@@ -101,7 +101,7 @@ async def test_a_server_knows_little_of_our_environment_and_writes_to_its_own_lo
     assert capfd.readouterr().err == ""
 
 
-async def test_a_command_is_looked_for_beside_its_configuration_and_no_shell_reads_it(opened, tmp_path):
+async def test_command_is_found_beside_its_configuration_without_a_shell(opened, tmp_path):
     script = tmp_path / "bin" / "server"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}" "$@"\n')
