@@ -20,7 +20,7 @@ def replayed(folder: str) -> list[str]:
     return [*run.turns["reply"]]
 
 
-def test_the_same_words_in_three_sittings_are_three_replies_and_each_replays(typed):
+def test_equal_messages_in_three_chats_have_three_replies_that_replay(typed):
     warm = ("--set", "generation.temperature=.9")
     for sitting, reply in enumerate(["Ping.", "Pong.", "Bong."]):
         shown = typed("rag_only", ["/reset", "Say a word.", f"/save s{sitting}"], [reply], *warm)
@@ -28,7 +28,7 @@ def test_the_same_words_in_three_sittings_are_three_replies_and_each_replays(typ
     assert [replayed(f"s{sitting}") for sitting in range(3)] == [["Ping."], ["Pong."], ["Bong."]]
 
 
-def test_a_conversation_of_several_sittings_replays_with_its_own_replies(typed):
+def test_conversation_over_several_chats_replays_with_its_own_replies(typed):
     for reply in ("Ping.", "Pong."):
         typed("rag_only", ["Say a word."], [reply])
     shown = typed("rag_only", ["Say a word.", "/save all"], ["Bong."])
@@ -42,13 +42,13 @@ def test_two_flows_of_one_chat_that_ask_the_same_replay_each_its_own(typed):
     assert [replayed(name) for name in ("one", "two", "three")] == [["Ping."], ["Pong."], ["Ping."]]
 
 
-def test_what_was_refused_is_asked_again_in_the_chat_and_saved_as_it_was_answered(typed):
+def test_refused_call_is_retried_in_the_chat_and_saved_as_answered(typed):
     shown = typed("rag_only", ["Hello", "Hello", "Hello", "/save mended"], [GONE, "Hi.", "Hi again."], loop=False)
     assert [line for line in shown.splitlines() if line.startswith("Hi")] == ["Hi.", "Hi again."]
     assert replayed("mended") == ["Hi.", "Hi again."]
 
 
-def test_what_was_refused_is_asked_again_in_the_next_sitting(typed):
+def test_refused_call_is_retried_in_the_next_process(typed):
     typed("rag_only", ["Hello"], [GONE])
     assert "Hi." in typed("rag_only", ["Hello", "/save mended"], ["Hi."]).splitlines()
     assert replayed("mended") == ["Hi."]
@@ -66,7 +66,7 @@ def test_auto_asks_again_what_was_refused_and_keeps_the_answer(dataset, tmp_path
     assert replay_invariants(replay(dataset, tmp_path / "e", flows=[flow])) == replay_invariants(mended)
 
 
-def test_what_is_refused_again_is_recorded_in_the_last_words(dataset, tmp_path):
+def test_second_refusal_replaces_the_recorded_one(dataset, tmp_path):
     for words in ("too long", "no such model"):
         model = Scripted([BadRequest(words, "scripted")], loop=True)
         run = play(dataset, "auto", tmp_path / words, model=model, flows=["rag_only"])

@@ -39,7 +39,7 @@ def test_background_work_is_joined_counted_and_not_waited_for(dataset, tmp_path)
     )
 
 
-def test_background_work_that_fails_is_told_and_the_turn_stands(dataset, tmp_path):
+def test_failed_background_task_is_reported_and_the_turn_counts(dataset, tmp_path):
     async def careless(turn, session):
         async def fall() -> None:
             raise ZeroDivisionError("beside")

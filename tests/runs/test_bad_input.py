@@ -49,7 +49,7 @@ class Stopping:
 
 
 @pytest.mark.parametrize("flow", CALLING)
-def test_a_model_that_always_calls_tools_comes_to_an_end(tmp_path, own_home, flow):
+def test_endless_tool_calls_end(tmp_path, own_home, flow):
     always = call("get_current_time")
     with lab(Scripted([always], loop=True), flow) as opened:
         chat = chat_of(opened, tmp_path)
@@ -73,9 +73,7 @@ def test_a_model_that_answers_nonsense_is_answered_or_counted(tmp_path, own_home
 
 
 @pytest.mark.parametrize("flow", [name for name in FLOWS if name != "ego"])
-def test_a_model_that_stops_in_mid_stream_is_a_failed_turn_and_the_next_one_is_answered(
-    tmp_path, own_home, flow, monkeypatch
-):
+def test_broken_stream_fails_the_turn_and_the_next_one_is_answered(tmp_path, own_home, flow, monkeypatch):
     monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.0)
     model = Stopping()
     with lab(model, flow) as opened:
@@ -88,7 +86,7 @@ def test_a_model_that_stops_in_mid_stream_is_a_failed_turn_and_the_next_one_is_a
 
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("text", ["", " \n", "x" * 1_000_000], ids=["empty", "blank", "a megabyte"])
-def test_an_odd_message_leaves_a_chat_that_goes_on(tmp_path, own_home, flow, text):
+def test_chat_continues_after_an_odd_message(tmp_path, own_home, flow, text):
     with lab(Scripted(["fine"], loop=True), flow) as opened:
         chat = chat_of(opened, tmp_path)
         for said in (text, "Hello"):
@@ -109,7 +107,7 @@ def test_a_memory_folder_of_another_embedder_is_one_line(tmp_path, own_home, bac
 
 
 @pytest.mark.parametrize(("first", "then"), [("sqlite", "textfile"), ("textfile", "chroma"), ("chroma", "sqlite")])
-def test_a_folder_of_another_backend_begins_a_memory_beside_it(tmp_path, own_home, first, then):
+def test_another_backend_starts_its_own_memory_in_the_same_folder(tmp_path, own_home, first, then):
     for backend, held in ((first, 1), (then, 1), (first, 2)):
         with lab(Scripted(["fine"], loop=True), "coordinator", memory=backend) as opened:
             chat = chat_of(opened, tmp_path)

@@ -88,7 +88,7 @@ def test_a_search_that_never_was_is_a_miss_without_an_event(tmp_path, own_home):
     assert (found["cause"], found["event"], found["why"]) == ("retrieval miss", None, "did not search; relevant: ball")
 
 
-def test_what_was_cut_off_is_called_that_where_the_reply_is_wrong(tmp_path, own_home):
+def test_truncated_reply_has_the_cause_truncated(tmp_path, own_home):
     turn, flow = CASES["evidence ignored"]
     assert list(played(tmp_path, turn, flow, finish="length").causes().cause) == ["cut off"]
 
@@ -107,7 +107,7 @@ def test_a_turn_that_is_right_has_no_cause(turn, flow, tmp_path, own_home, capsy
     assert "poor turns" not in capsys.readouterr().out
 
 
-def test_imported_answers_have_no_trace_and_the_cause_says_so(tmp_path):
+def test_cause_of_an_imported_answer_names_the_missing_trace(tmp_path):
     folder = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"], "q2": ["green"]})
     rows = [row("a", "q0", "yellow"), row("a", "q1", "The documents do not say."), row("a", "q2", "green")]
     write_rows(folder / "predictions.jsonl", rows)

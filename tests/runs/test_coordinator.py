@@ -12,7 +12,7 @@ from agentlab.models.scripted import Scripted
 from support.coordinators import both
 
 
-def test_a_chat_remembers_across_labs_and_its_clock_goes_on(tmp_path):
+def test_chat_keeps_its_memory_across_labs_and_its_clock_continues(tmp_path):
     times = iter([datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 10), datetime(2026, 1, 2, 9)])
     asked = []
     for replies in (["Noted.", "Bern."], ["Bern, you said."]):
@@ -76,7 +76,7 @@ def test_a_recorded_run_replays_to_the_same_totals(tmp_path, own_home, settings)
     assert play("replay", 7) == recorded
 
 
-def test_what_is_said_a_week_apart_is_two_episodes(tmp_path, own_home):
+def test_messages_a_week_apart_are_two_episodes(tmp_path, own_home):
     times = iter([datetime(2026, 1, 1, 9), datetime(2026, 1, 8, 9)])
     model = Scripted(["Noted."], loop=True)
     with al.Lab(flows=["coordinator"], model=model, embedder="hashing/hashing-64", memory="sqlite") as lab:

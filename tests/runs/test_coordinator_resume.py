@@ -46,14 +46,14 @@ def test_a_later_chat_has_tool_messages_and_context_lines(folder):
 
 
 @pytest.mark.parametrize("content", ["no JSON", "[]", '{"stored": "x", "messages": []}', '{"loose": 3}'])
-def test_a_file_that_cannot_be_used_leaves_what_was_said(folder, content):
+def test_unusable_file_leaves_the_history(folder, content):
     talk(folder, [call("get_current_time"), "Half past nine."], "What time is it?")
     (folder / "coordinator.json").write_text(content)
     model = talk(folder, ["Yes."], "Are you sure?")
     assert [text for _, text in seen(model)[:2]] == ["What time is it?", "Half past nine."]
 
 
-def test_the_history_of_another_conversation_is_not_taken_up(folder):
+def test_history_of_another_conversation_is_not_used(folder):
     talk(folder, ["Hello, Ann."], "I am Ann.")
     (folder / "chat.jsonl").unlink()
     model = talk(folder, ["Hi."], "Hello")

@@ -48,7 +48,7 @@ def searches(chat: Any) -> list[Search]:
     return [event for event in chat.trace.events if isinstance(event, Search)]
 
 
-def test_what_a_tool_did_is_never_thrown_away(own_home):
+def test_tool_results_are_never_discarded(own_home):
     model = Scripted([call("book"), "You are booked, number 17.", "The documents do not say."])
     with al.Lab(flows=["tools_rag_fallback"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=DOCUMENTS)

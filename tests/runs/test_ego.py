@@ -59,7 +59,7 @@ def test_conversations_of_a_comparison_do_not_read_each_other(tmp_path, monkeypa
     assert not (tmp_path / "agent" / "memory").exists()
 
 
-def test_a_chat_that_goes_on_notes_nothing_twice(tmp_path, monkeypatch, own_home):
+def test_continued_chat_stores_nothing_twice(tmp_path, monkeypatch, own_home):
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
     for text in ("Hello one", "Hello two", "Hello three"):
         with al.Lab(
@@ -158,7 +158,7 @@ def test_a_chat_shows_what_is_in_the_agents_own_memory(tmp_path, own_home):
     ]
 
 
-def test_what_the_agent_does_by_itself_is_no_call_of_the_models(tmp_path, own_home):
+def test_automatic_steps_are_no_model_calls(tmp_path, own_home):
     rows = '{"id": "a", "turns": [{"user": "Hello", "expected_calls": [], "no_call": true}]}\n'
     (tmp_path / "conversations.jsonl").write_text(rows)
     replies = {**USUAL, "plan": plan(complexity="simple")}
@@ -236,7 +236,7 @@ def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsy
     assert "from" not in lines["plan"] and "{message} {tools} {earlier}" in lines["plan"]
 
 
-def test_the_prompt_of_every_step_can_stand_in_a_file(tmp_path, monkeypatch, own_home):
+def test_every_prompt_may_come_from_a_file(tmp_path, monkeypatch, own_home):
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(
         "agentlab.tools.web._query_engine", lambda query: [{"title": "Rain", "url": "", "snippet": "It rains."}]

@@ -67,14 +67,14 @@ def test_item_eight_of_a_long_answer_can_be_asked_for(talk):
     assert "8. the thing called 8" in seen["plan"][1] and "8. the thing called 8" in seen["bubble"][1]
 
 
-def test_after_ten_steps_reflection_still_reads_what_the_user_said(talk, script):
+def test_reflection_reads_the_user_message_after_ten_steps(talk, script):
     script("count")
     replies = {"plan": plan("count"), "step": step("count", n=1), "evaluate": judge(90, False)}
     _, _, seen = talk(replies, "Count to ten, " + "and do it carefully, " * 40 + "please.")
     assert "and do it carefully, please." in seen["reflect"][0] and seen["reflect"][0].count("1 by count") == 10
 
 
-def test_a_second_attempt_that_does_nothing_does_not_lose_what_the_first_one_found(talk, script):
+def test_empty_second_attempt_keeps_the_results_of_the_first(talk, script):
     script("count")
     replies = {"plan": [plan("count", n=1), plan()], "step": [step("count", n=1), step(None)], "evaluate": judge(40)}
     _, chat, seen = talk(replies, "Count.")

@@ -53,21 +53,21 @@ def test_the_tool_that_reads_memory_has_the_same_threshold(tmp_path, least, told
 
 
 @pytest.mark.parametrize(("speaker", "of_another"), [(MASTER, False), (STRANGER, True)])
-def test_in_the_channel_a_stranger_hears_whose_facts_they_are(tmp_path, speaker, of_another):
+def test_channel_names_the_owner_of_a_fact(tmp_path, speaker, of_another):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
     shown = "\n".join(talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", speaker)))
     assert "Content: The user likes tea" in shown
     assert (OF_ANOTHER in shown) == of_another
 
 
-def test_a_fact_keeps_who_told_it_until_another_chat(tmp_path):
+def test_fact_keeps_its_speaker_in_another_chat(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
     assert [fact.about for fact in facts_in(tmp_path)] == ["Bo"]
     shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
     assert "| Told by: Bo | Content: The user likes tea" in shown
 
 
-def test_nobody_is_named_where_nobody_said_who_speaks(tmp_path):
+def test_unknown_speaker_is_not_named(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
     shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
     assert "Content: The user likes tea" in shown and "Told by" not in shown

@@ -54,7 +54,7 @@ def test_a_run_works_in_a_copy(files, tmp_path):
 
 
 @pytest.mark.parametrize(("path", "told"), [("list.txt", "milk"), ("../secret.txt", "must not contain '..'")])
-def test_what_lies_in_the_folder_is_read_and_nothing_else(files, path, told):
+def test_only_the_data_folder_is_read(files, path, told):
     model = Scripted(uses("read_file", file_path=path))
     with al.Lab(
         model=model, embedder="hashing/hashing-64", memory="none", flows=["chatbox"], files=str(files)

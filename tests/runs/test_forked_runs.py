@@ -48,7 +48,7 @@ def test_an_unchanged_fork_asks_nothing_and_is_the_same_to_the_bit(run):
     assert not changed and compare(run, same).pairs[0]["answer_f1"].n == 4, "turns 3 and 4 of two conversations"
 
 
-def test_another_model_answers_only_what_comes_after_the_turn_and_reads_what_was_said(run):
+def test_new_model_answers_later_turns_and_reads_the_history(run):
     forked = fork(run, 3, model="scripted/other.yaml", out="other")
     before, after = replies(run), replies(forked)
     assert {key for key in before if before[key] != after[key]} == {key for key in before if key[2] == 3}
@@ -62,7 +62,7 @@ def test_another_model_answers_only_what_comes_after_the_turn_and_reads_what_was
     ]
 
 
-def test_another_flow_goes_on_in_the_place_of_one(run, capsys):
+def test_fork_replaces_a_flow(run, capsys):
     flow = "{flow: rag_only, label: brief, prompts: {system: Be brief.}}"
     assert main(["fork", "first", "--turn", "2", "--replace-flow", "tools", "--flow", flow, "--out", "brief"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -75,7 +75,7 @@ def test_another_flow_goes_on_in_the_place_of_one(run, capsys):
     assert call.request.messages[0].text == "Be brief." and old["tools", "b", 1] in str(call.request.messages)
 
 
-def test_what_was_remembered_goes_along_into_another_memory_or_stays_behind(tmp_path, monkeypatch, own_home):
+def test_fork_copies_facts_to_another_memory_or_drops_them(tmp_path, monkeypatch, own_home):
     monkeypatch.chdir(tmp_path)
     Path("set").mkdir()
     Path("set/conversations.jsonl").write_text(
@@ -96,7 +96,7 @@ def test_what_was_remembered_goes_along_into_another_memory_or_stays_behind(tmp_
     assert brought(fork("first", 1, memory="none", out="none")) == 0
 
 
-def test_what_cannot_be_forked_is_one_line(run, capsys):
+def test_impossible_fork_is_one_line(run, capsys):
     for arguments, told in [
         (["--turn", "4"], "the longest conversation of first has 4 turns; keep 0 to 3"),
         (["--turn", "1", "--set", "limit=1"], "limit: a fork has the conversations"),
@@ -114,7 +114,7 @@ def test_what_cannot_be_forked_is_one_line(run, capsys):
         fork("live", 1)
 
 
-def test_a_run_is_priced_and_timed_anew_without_a_call(run, capsys):
+def test_run_is_repriced_and_retimed_without_a_call(run, capsys):
     Path("prices.yaml").write_text(
         "dated: 2026-01-01\nmodels:\n  dear/*: {input: 1000, cached_input: 100, output: 2000}\n"
     )

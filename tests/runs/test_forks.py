@@ -22,7 +22,7 @@ def said(model: Scripted) -> list[str]:
     return [message.text for message in model.requests[-1].messages if message.role in ("user", "agent")]
 
 
-def test_a_fork_knows_what_was_said_until_its_turn_and_nothing_later():
+def test_fork_knows_only_the_kept_turns():
     model = Scripted(["one", "two", "three", "other"])
     with opened(model, "rag_only", "tools") as lab:
         chat = lab.chat("rag_only", documents=())
@@ -36,7 +36,7 @@ def test_a_fork_knows_what_was_said_until_its_turn_and_nothing_later():
 
 
 @pytest.mark.parametrize("turn", [0, 4])
-def test_a_turn_that_was_not_said_is_refused(turn):
+def test_unknown_turn_is_refused(turn):
     with opened(Scripted(["a"], loop=True), "rag_only") as lab:
         chat = lab.chat(documents=())
         for text in ("first", "second", "third"):
@@ -90,25 +90,25 @@ def test_a_fork_in_the_terminal_is_saved_and_replays(typed, capsys):
     assert "0 new" in capsys.readouterr().out
 
 
-def test_a_fork_goes_on_under_another_flow_and_again_next_time(typed):
+def test_fork_continues_with_another_flow_and_does_so_again_later(typed):
     assert "tools continues from turn 1" in typed("How wide?", "/fork 1 tools", "How deep?", "/quit")
     assert "tools continues after" in typed("/quit", flow="tools")
 
 
 @pytest.mark.parametrize(("line", "told"), [("/fork", "0  How wide?"), ("/fork x", "name the first"), ("/fork 7", "1")])
-def test_a_fork_from_nowhere_is_a_line_and_the_chat_goes_on(typed, line, told):
+def test_fork_without_a_turn_is_one_line_and_the_chat_continues(typed, line, told):
     shown = typed("How wide?", line, "How high?", "/quit")
     assert told in shown and "reply 1" in shown
 
 
-def test_what_a_chat_decided_and_looked_up_stands_in_its_log(typed):
+def test_chat_log_has_decisions_and_searches(typed):
     typed("How wide is the goal?", "Thanks!", "/quit")
     log = Path("kept/chat.log").read_text()
     assert "rag_only/chat turn 1: " in log and "search" in log.lower() and "goal" in log
     assert "turn 2: " in log and "Thanks" not in log.partition("turn 2")[0]
 
 
-def test_what_a_run_decided_stands_in_its_log(tmp_path):
+def test_run_log_has_decisions(tmp_path):
     folder = tmp_path / "set"
     folder.mkdir()
     (folder / "conversations.jsonl").write_text(json.dumps({"id": "c1", "turns": [{"user": "Thanks!"}]}))

@@ -37,7 +37,7 @@ def with_documents(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
-def test_passages_are_those_of_the_row_or_else_of_the_turn(folder, form):
+def test_passages_come_from_the_row_or_the_turn(folder, form):
     file = with_documents(folder) / "predictions.jsonl"
     if form == "csv":
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -78,7 +78,7 @@ def test_documents_of_a_turn_that_are_not_named_by_a_list_are_one_line(folder, p
     assert capsys.readouterr().err.endswith(told)
 
 
-def test_the_measures_that_decide_can_be_chosen_and_those_that_came_along_are_among_them(folder, capsys):
+def test_primary_measures_can_be_chosen_from_published_ones(folder, capsys):
     rewrite_rows(folder, lambda each: {"published": {"em": int(each["system"] == "once")}})
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "published_em"]) == 0
     (pair,) = compare(al.open_run("run")).pairs
@@ -96,7 +96,7 @@ def test_the_measures_that_decide_can_be_chosen_and_those_that_came_along_are_am
     assert compare(al.open_run("run")).primary == ("published_em",), "a refusal changes nothing"
 
 
-def test_what_is_not_known_of_both_is_not_told_as_no_difference(folder, capsys):
+def test_unknown_measure_is_not_reported_as_no_difference(folder, capsys):
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "answer_f1", "--primary", "seconds"]) == 1
     capsys.readouterr()
     main(["import", "predictions", "theirs", "-o", "run", "--primary", "answer_f1", "--primary", "input_tokens"])
@@ -140,7 +140,7 @@ def test_an_answer_that_is_empty_is_no_refusal(folder, tmp_path):
     ("key", "value", "told"),
     [("seconds", 1e18, "seconds"), ("input_tokens", 10**22, "input_tokens"), ("cost_usd", 1e16, "cost_usd")],
 )
-def test_an_amount_that_nobody_measured_is_one_line_and_leaves_nothing(folder, capsys, key, value, told):
+def test_impossible_amount_is_one_line_and_leaves_nothing(folder, capsys, key, value, told):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", **{key: value}))))
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     said = capsys.readouterr().err
@@ -148,13 +148,13 @@ def test_an_amount_that_nobody_measured_is_one_line_and_leaves_nothing(folder, c
     assert not Path("run").exists()
 
 
-def test_epochs_that_are_counted_from_one_are_told(folder, capsys):
+def test_epochs_counted_from_one_are_reported(folder, capsys):
     rewrite_rows(folder, lambda each: {"epoch": 1})
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     assert "epochs are counted from 0" in capsys.readouterr().err
 
 
-def test_what_an_imported_run_has_not_is_said_and_not_offered(folder, capsys):
+def test_imported_run_names_and_omits_missing_parts(folder, capsys):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", None))))
     main(["import", "predictions", "theirs", "-o", "run"])
     capsys.readouterr()
@@ -167,7 +167,7 @@ def test_what_an_imported_run_has_not_is_said_and_not_offered(folder, capsys):
     assert "was imported" in capsys.readouterr().err
 
 
-def test_what_a_source_says_of_its_documents_says_nothing_of_its_tools(tmp_path, monkeypatch):
+def test_known_documents_of_an_import_imply_no_known_tools(tmp_path, monkeypatch):
     """Events that are not known are no events that did not happen."""
     monkeypatch.chdir(tmp_path)
     made = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"]})
@@ -186,7 +186,7 @@ def test_what_a_source_says_of_its_documents_says_nothing_of_its_tools(tmp_path,
     assert len(others) and others.value.isna().all()
 
 
-def test_what_was_found_in_earlier_turns_is_known_only_where_their_sources_are(tmp_path, monkeypatch):
+def test_earlier_passages_are_known_only_with_their_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = write_questions(tmp_path / "theirs", {"q0": ["blue", "blue"]})
     rows = [json.loads(line) for line in (made / "conversations.jsonl").read_text().splitlines()]
@@ -210,7 +210,7 @@ def test_what_was_found_in_earlier_turns_is_known_only_where_their_sources_are(t
     assert all(value != value for value in grounded(None)), "not said, not known"
 
 
-def test_an_import_whose_grading_broke_is_mended_by_grading_it_again(folder, monkeypatch):
+def test_failed_grading_of_an_import_is_repaired_by_regrading(folder, monkeypatch):
     al.import_predictions(folder, "run", primary=["published_em"])
     Path("broken.py").write_text(
         "def metrics(turn):\n    return ('x',)\n\ndef score(turn, outcome):\n    raise ValueError('no')\n"
@@ -221,7 +221,7 @@ def test_an_import_whose_grading_broke_is_mended_by_grading_it_again(folder, mon
     assert al.score("run", ["answer"], primary=["published_em"]).result.status == "complete"
 
 
-def test_what_decides_and_is_known_of_nobody_is_not_equal(folder, capsys):
+def test_unknown_primary_measure_is_not_equal(folder, capsys):
     write_rows(folder / "predictions.jsonl", [row(s, n, "blue", t) for s in "ab" for n in QUESTIONS for t in (0, 1)])
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "input_tokens"]) == 0
     shown = capsys.readouterr().out

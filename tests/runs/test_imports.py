@@ -92,7 +92,7 @@ def test_csv_is_read_alike(folder, tmp_path):
     assert run.folder.turns()[0].published == {"em": 1, "human": {"faithful": {"r1": 4}}}
 
 
-def test_of_csv_empty_rows_are_skipped_and_only_published_has_parts(folder, tmp_path, capsys):
+def test_csv_import_skips_empty_rows_and_splits_only_published(folder, tmp_path, capsys):
     columns = "system,conversation,turn,answer,answer.raw,system.version,published.em"
     lines = ["a,q0,0,blue,WRONG,2,1", "", ",,,,,,", "a,q0,1,forty two,WRONG,2,1", ""]
     (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
@@ -102,7 +102,7 @@ def test_of_csv_empty_rows_are_skipped_and_only_published_has_parts(folder, tmp_
     assert found == [("a", "blue", {"em": 1}), ("a", "forty two", {"em": 1})]
 
 
-def test_epochs_of_imported_answers_are_epochs_and_what_was_not_answered_is_not_asked(folder, capsys):
+def test_imported_epochs_count_and_unanswered_turns_are_left_out(folder, capsys):
     rows = [
         row(system, name, "blue" if epoch == 0 else "red", 0) | {"epoch": epoch}
         for system, epochs in (("once", 2), ("never", 1))
@@ -123,7 +123,7 @@ def test_epochs_of_imported_answers_are_epochs_and_what_was_not_answered_is_not_
     assert main(["report", "run", "-o", "run.html"]) == 0
 
 
-def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
+def test_trace_scores_of_an_import_are_unknown(folder):
     conversations = [
         {"id": name, "turns": [{"user": "x", "reference_answers": ["blue"], "needs_document_lookup": True}] * 2}
         for name in QUESTIONS
@@ -135,7 +135,7 @@ def test_what_a_scorer_would_have_to_see_of_the_trace_is_unknown(folder):
     assert run.result.flows["once"].scores["answer_f1"].mean == 0.5
 
 
-def test_keys_that_nobody_reads_and_turns_that_nobody_answered_are_told(folder, capsys):
+def test_unread_keys_and_unanswered_turns_are_reported(folder, capsys):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", tokens=9))))
     rewrite(folder, lambda lines: lines.pop())
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
@@ -222,7 +222,7 @@ def test_csv_of_any_size_is_read_and_a_line_without_end_is_named(folder, tmp_pat
     assert "answers.csv:3: " in said and "a line of more than" in said and said.count("\n") == 1
 
 
-def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_does_not(folder, capsys, monkeypatch):
+def test_only_long_imports_and_gradings_report_progress(folder, capsys, monkeypatch):
     many = [row(f"s{n}", name, "blue", turn) for n in range(90) for name in QUESTIONS for turn in (0, 1)]
     write_rows(folder / "predictions.jsonl", many)
     assert main(["import", "predictions", "theirs", "-o", "short"]) == 0
@@ -237,7 +237,7 @@ def test_a_long_import_and_a_long_grading_say_how_far_they_are_and_a_short_one_d
     assert "graded: 2,160 of 2,160" in capsys.readouterr().err
 
 
-def test_of_more_answers_than_are_held_in_memory_the_table_is_shown(folder, capsys, monkeypatch):
+def test_table_is_shown_for_more_answers_than_fit_in_memory(folder, capsys, monkeypatch):
     monkeypatch.setattr("agentlab.cli.published.COMPARED_AT_ONCE", 47)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
     shown = capsys.readouterr().out
@@ -272,7 +272,7 @@ def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tm
     assert "there are no predictions here" in capsys.readouterr().err
 
 
-def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_questions(tmp_path, own_home, capsys):
+def test_own_run_is_compared_with_imported_answers(tmp_path, own_home, capsys):
     data = write_set(tmp_path / "colours", conversations=6)
     ours = play(data, tmp_path / "ours", Answering("asked", wrong=[("c00", 0)]), scorers=["answer"])
     noted = {"retrieval_steps": 1, "published": {"em": 1}}
@@ -289,7 +289,7 @@ def test_a_run_of_our_own_is_compared_with_imported_answers_to_the_same_question
     assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"
 
 
-def test_what_has_no_calls_cannot_be_had_elsewhere(folder, capsys):
+def test_run_without_calls_cannot_be_repriced(folder, capsys):
     assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
     capsys.readouterr()
     assert main(["cost", "run", "--prefill", "100"]) == 1
@@ -297,7 +297,7 @@ def test_what_has_no_calls_cannot_be_had_elsewhere(folder, capsys):
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])
-def test_what_a_source_noted_is_json_in_a_table(folder, to):
+def test_published_values_are_json_in_a_table(folder, to):
     parquet = pytest.importorskip("pyarrow.parquet") if to == "parquet" else None
     assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
     assert main(["export", "run", "--to", to, "--out", "turns"]) == 0

@@ -66,16 +66,16 @@ def missed(folder: Path, model: Scripted, flow: str) -> int:
 
 
 @pytest.mark.parametrize("flow", ["rag_only", "tools"])
-def test_what_is_asked_again_after_ctrl_c_replays(tmp_path, own_home, flow):
+def test_message_repeated_after_ctrl_c_replays(tmp_path, own_home, flow):
     """It was recorded as a second time, which a replay, that asks it once, did not find."""
     assert missed(tmp_path, Hangs("seven"), flow) == 0
 
 
-def test_what_is_asked_again_after_the_provider_refused_replays(tmp_path, own_home):
+def test_message_repeated_after_a_refusal_replays(tmp_path, own_home):
     assert missed(tmp_path, Scripted(["seven", Refused("no quota", "scripted"), "seven", "bye"]), "rag_only") == 0
 
 
-def test_save_says_which_turn_was_broken_off_before_others(typed):
+def test_save_names_the_cancelled_turn(typed):
     Path("stores.py").write_text(STORES)
     shown = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."]).splitlines()
     told = [at for at, line in enumerate(shown) if line.startswith("turn 1 was cancelled: a replay has only its text")]

@@ -47,7 +47,7 @@ def right(name: str) -> str:
     return f"{name} is blue"
 
 
-def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
+def test_judged_import_can_be_regraded_and_judged_again(capsys):
     run = imported({"one": right, "two": lambda name: "red"})
     model = ScriptedJudge(holds)
     judged(run, model)
@@ -61,7 +61,7 @@ def test_an_import_that_was_judged_can_be_graded_anew_and_judged_again(capsys):
     assert len(model.asked) == asked and al.open_run(run).table().equals(before)
 
 
-def test_a_reference_that_has_changed_is_judged_anew(tmp_path):
+def test_changed_reference_is_judged_again(tmp_path):
     run = imported({"one": right, "two": lambda name: "red"})
     model = ScriptedJudge(holds)
     judged(run, model, known_answers=0)
@@ -88,7 +88,7 @@ def test_empty_replies_are_worth_nothing_and_are_no_labels():
     assert len(standing.next_to_label(100)) == len(NAMES), "the other system's replies are still to be labelled"
 
 
-def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along(capsys):
+def test_unreadable_judgement_is_unknown_and_affects_no_other(capsys):
     run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
     standing = judged(
         run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), known_answers=0
@@ -100,7 +100,7 @@ def test_one_verdict_that_cannot_be_read_is_unknown_and_takes_nothing_else_along
     assert "Ship one: better in answer_correctness" in " ".join(capsys.readouterr().out.split())
 
 
-def test_what_people_make_of_a_judge_stands_beside_its_figures_in_every_view(capsys):
+def test_every_view_shows_agreement_beside_the_judge(capsys):
     run = imported({"one": right, "two": lambda name: "red"})
     rows = [f"{name},0,{flow},{int(flow == 'one')}" for name in NAMES for flow in ("one", "two")]
     Path("labels.csv").write_text("\n".join(["conversation,turn,flow,label", *rows, ""]))
@@ -129,7 +129,7 @@ def test_a_system_may_be_called_as_it_likes():
     assert al.open_run(run).table().loc["judge_correct"].to_list() == [1, 0]
 
 
-def test_a_flow_that_did_not_search_is_judged_by_no_passages_where_another_one_did():
+def test_flow_without_a_search_is_judged_without_passages():
     folder = write_questions(Path("set"), {name: [f"{name} is blue"] for name in NAMES})
     write_rows(folder / "corpus.jsonl", [{"doc_id": name, "title": "", "text": f"{name} is blue"} for name in NAMES])
 

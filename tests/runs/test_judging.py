@@ -125,13 +125,13 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     assert judged(run, ScriptedJudge(holds), known_answers=0).ineligible_because, "the last word holds"
 
 
-def test_labels_that_are_not_there_are_an_error_unless_they_are_to_be_written(run, tmp_path, capsys):
+def test_missing_label_file_is_an_error_unless_written(run, tmp_path, capsys):
     given = ["judge", str(run.path), "--model", "scripted/none", "--labels", str(tmp_path / "nofile.csv")]
     assert main(given) == 1
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_what_is_judged_stands_between_marks_that_it_cannot_close(run):
+def test_judged_text_cannot_close_its_marks(run):
     model = ScriptedJudge(lambda reference, answer: "no")
     judged(run, model)
     texts = [text for text in model.asked if "No idea" in text]
@@ -141,7 +141,7 @@ def test_what_is_judged_stands_between_marks_that_it_cannot_close(run):
     assert reverse.index("<answer>") < reverse.index("<reference>")
 
 
-def test_orders_that_contradict_each_other_are_told_and_count_half(run):
+def test_contradicting_orders_are_reported_and_count_half(run):
     def first_seen(reference: str, answer: str) -> str:
         first_seen.calls += 1
         return "yes" if first_seen.calls % 2 else "no"
@@ -236,7 +236,7 @@ def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
         ("x: {asks: a, choices: {a: {worth: 2, means: b}}}", "worth"),
     ],
 )
-def test_a_rubric_of_ones_own_is_checked(run, tmp_path, text, told):
+def test_own_rubric_is_validated(run, tmp_path, text, told):
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(al.AgentlabError, match=told):
         judged(run, ScriptedJudge(holds), rubric=str(tmp_path / "own.yaml"))
@@ -258,7 +258,7 @@ def imported(tmp_path: Path) -> Path:
     return tmp_path / "imported"
 
 
-def test_imported_answers_are_judged_by_the_documents_they_were_made_of(imported, own_home):
+def test_imported_answers_are_judged_by_their_own_documents(imported, own_home):
     model = ScriptedJudge(holds)
     standing = al.judge(
         al.open_run(imported), "grounded", model=model, known_answers=0, recordings=str(imported.parent / "recordings")

@@ -31,7 +31,7 @@ def test_a_lab_that_is_closed_lets_go_of_its_embedder(dataset, tmp_path):
     assert embedder.closed
 
 
-def test_a_lab_takes_paths_and_says_what_is_no_model(dataset, own_home):
+def test_lab_takes_paths_and_reports_an_invalid_model(dataset, own_home):
     with al.Lab(model=Scripted(["x"]), datasets=dataset, flows=["rag_only"]) as opened:
         assert opened.bench.spec.datasets == (str(dataset),)
     for wrong in ({"model": 3}, {"embedder": object()}):
@@ -39,7 +39,7 @@ def test_a_lab_takes_paths_and_says_what_is_no_model(dataset, own_home):
             al.Lab(datasets=[dataset], **wrong)
 
 
-def test_a_chat_on_a_file_goes_on_where_it_ended(dataset, tmp_path):
+def test_chat_on_a_file_continues(dataset, tmp_path):
     model = Scripted(["one", "two"])
     for text in ("First", "Second"):
         spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}

@@ -40,9 +40,7 @@ def spec(data: Path, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_what_a_provider_says_is_in_the_summary_and_waiting_is_no_latency(
-    data, tmp_path, own_home, monkeypatch, workers
-):
+async def test_summary_has_provider_limits_and_waiting_is_no_latency(data, tmp_path, own_home, monkeypatch, workers):
     refusals = iter([True])
     told = {
         "x-ratelimit-limit-requests": "6000",
@@ -101,7 +99,7 @@ def test_a_budget_stops_a_long_conversation_too(tmp_path, own_home):
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 10**6}, {"calls": 100}])
-def test_a_call_that_was_broken_off_does_not_end_a_budget(data, tmp_path, own_home, budget):
+def test_cancelled_call_does_not_end_a_budget(data, tmp_path, own_home, budget):
     class Slow:
         """Breaks off the first call of its first run in the middle."""
 

@@ -60,7 +60,7 @@ def replies(run: Run) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sqlite", "chroma"])
-def test_everything_said_is_a_fact_and_no_question_sees_what_another_wrote(dataset, tmp_path, backend):
+def test_every_message_is_a_fact_and_questions_share_no_writes(dataset, tmp_path, backend):
     run = play(dataset, tmp_path / "run", memory=backend)
     answers = replies(run)
     assert answers["q1"].startswith("2026-01-05 09:30, Bo: I keep bees near Ulm / ")
@@ -90,7 +90,7 @@ def test_flows_that_cannot_remember_are_refused_before_anything_is_written(datas
 
 
 @pytest.mark.parametrize("ingest", ["verbatim", "flow"])
-def test_beside_a_flow_that_remembers_one_without_a_memory_shows_what_that_is_worth(dataset, tmp_path, ingest):
+def test_flow_without_a_memory_shows_the_worth_of_one(dataset, tmp_path, ingest):
     without = {"flow": "chatbox", "label": "without", "memory": "none"}
     run = play(dataset, tmp_path / "run", "chatbox", without, replies=[writing], ingest=ingest)
     flows = run.summary["flows"]
@@ -112,7 +112,7 @@ def writing(request: Any) -> str:
     return '{"tool": null}' if '"tool"' in schema else "I cannot say."
 
 
-def test_only_a_flow_with_a_memory_is_told_anything(dataset):
+def test_only_flows_with_a_memory_are_filled(dataset):
     flows = ["chatbox", {"flow": "chatbox", "label": "bare", "memory": "none"}]
     with lab(dataset, *flows, model=Scripted([writing], loop=True), ingest="flow") as laboratory:
         guessed = estimate(laboratory.bench, laboratory.bench.datasets())
@@ -163,7 +163,7 @@ def test_a_memory_step_that_fails_is_counted_and_the_questions_are_asked(dataset
     assert f"fragile/ingest:told/ann turn {failed.turn} failed: ZeroDivisionError" in (run.path / "run.log").read_text()
 
 
-def test_what_cannot_be_recorded_while_memory_is_filled_ends_the_run(dataset, tmp_path, monkeypatch):
+def test_failed_recording_while_filling_memory_ends_the_run(dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "a-very-secret-value")
 
     class Careless(Recalling):

@@ -13,7 +13,7 @@ from agentlab.core.errors import AgentlabError
 from agentlab.lab.run import open_run
 
 
-def test_the_view_of_a_told_conversation(tmp_path, monkeypatch, own_home, capsys):
+def test_memory_view_of_a_conversation(tmp_path, monkeypatch, own_home, capsys):
     monkeypatch.chdir(tmp_path)
     Path("set").mkdir()
     turns = [{"user": "I live in Bern with two dogs."}, {"user": "Where do I live, and with whom?"}]

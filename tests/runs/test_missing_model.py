@@ -47,14 +47,14 @@ def test_a_model_that_cannot_be_had_is_one_line_and_not_a_failed_turn_each(recor
     assert "compared with" not in said.out and "FAILED" not in said.out and "failed" not in said.out
 
 
-def test_what_is_recorded_whole_asks_for_no_key(recorded, capsys):
+def test_complete_recording_needs_no_key(recorded, capsys):
     """The fork changes nothing, so the model is not opened at all."""
     Path("replies.yaml").unlink()
     assert main(["fork", "run", "--turn", "1"]) == 0
     assert " 0 new" in capsys.readouterr().out
 
 
-def test_another_model_in_a_chat_is_refused_at_once_and_the_first_goes_on(typed, monkeypatch):
+def test_unavailable_model_is_refused_at_once_and_the_chat_keeps_its_own(typed, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     shown = typed("rag_only", ["/model openai/my-model", "How wide?", "/model"], ["7 m"])
@@ -70,7 +70,7 @@ def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
     assert not Path("my-agnet").exists()
 
 
-def test_a_new_memory_folder_is_said_to_be_new_the_first_time(typed):
+def test_new_memory_folder_is_reported_once(typed):
     told = "kept is new; the conversation and its memory are stored there"
     assert told in typed("rag_only", ["Hello"], ["Hi."])
     assert "is new" not in typed("rag_only", ["Hello"], ["Hi."])

@@ -77,7 +77,7 @@ def test_numbers_of_all_types_are_floats(played, wrap, given, value):
 @pytest.mark.parametrize(
     "value", [math.nan, -math.inf, decimal.Decimal("NaN"), np.float32("nan"), 1e308, None, -(10**20)], ids=str
 )
-def test_what_measures_nothing_is_unknown_and_named(played, capsys, value):
+def test_scorer_without_a_value_is_unknown_and_named(played, capsys, value):
     run = played(Score(value=value, reason="r"))
     assert run.summary["flows"]["answers"]["scores"]["odd"]["mean"] is None
     assert run.turn_values["answers"]["c", 0, 0]["odd"] == 0.5, "the run can be read"
@@ -88,7 +88,7 @@ def test_what_measures_nothing_is_unknown_and_named(played, capsys, value):
 @pytest.mark.parametrize(
     "value", [10**400, complex(1, 0), np.array([0.5, 0.7]), "0.5", SystemExit(1), {"a": 1}], ids=str
 )
-def test_what_is_no_number_ends_with_one_line_and_the_replies_are_kept(played, value, tmp_path):
+def test_score_that_is_no_number_is_one_line_and_replies_stay(played, value, tmp_path):
     with pytest.raises(
         RunError, match=r"grading turn 1 of c by answers for odd failed: .*\(scorer my_scorer\)"
     ) as told:

@@ -90,7 +90,7 @@ def test_the_old_attempt_stays_in_the_ledger_and_its_cost_counts(run):
 
 
 @pytest.mark.parametrize("mode", ["record", "auto"])
-def test_what_is_recorded_is_not_asked_again_either(run, tmp_path, mode):
+def test_recorded_call_is_not_repeated_on_resume(run, tmp_path, mode):
     recorded = {"mode": mode, "recordings": str(tmp_path / "recordings")}
     run(Down("two"), **recorded)
     mended = Down()
@@ -122,7 +122,7 @@ def test_a_request_that_is_refused_is_no_outage(run):
 
 
 @pytest.mark.parametrize("flags", [[], ["--keep-failures"], ["--executor", "processes", "--workers", "2"]])
-def test_the_table_says_how_many_turns_were_asked_again(tmp_path, own_home, monkeypatch, capsys, flags):
+def test_table_counts_repeated_turns(tmp_path, own_home, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     turns = [{"user": text, "reference_answers": ["x"]} for text in QUESTIONS]
     write_set(tmp_path / "set", [{"id": "a", "turns": turns}], DOCUMENTS)

@@ -34,7 +34,7 @@ def recorded(dataset, tmp_path) -> Path:
     return tmp_path / "recordings" / "run.jsonl"
 
 
-def test_a_file_that_is_cut_off_is_named_and_mended_by_the_next_recording(dataset, recorded, tmp_path):
+def test_truncated_file_is_named_and_repaired_by_the_next_recording(dataset, recorded, tmp_path):
     whole = recorded.read_bytes()
     for size in range(len(whole) - 400, len(whole), 37):
         recorded.write_bytes(whole[:size])
@@ -63,7 +63,7 @@ def test_no_edited_line_is_ever_replayed(recorded):
 @pytest.mark.parametrize(
     "junk", ["", "{", "[]\n", "null\n", '{"kind": "recordings", "format": 2}\n', "\x00\n", "<<<<<<< HEAD\n"]
 )
-def test_what_is_no_recording_is_one_clear_line(tmp_path, junk):
+def test_invalid_recording_is_one_clear_line(tmp_path, junk):
     (tmp_path / "a.jsonl").write_text(junk)
     with pytest.raises(RecordingError, match=r"a\.jsonl"):
         Recordings.open(tmp_path, "a")
@@ -167,7 +167,7 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     assert missed.cause == "server"
 
 
-def test_a_writer_survives_that_somebody_else_begins_the_file_anew(tmp_path):
+def test_writer_survives_a_replaced_file(tmp_path):
     def entry(text):
         recorded = normalise_request("m", "", Request(messages=(Message(role="user", text=text),)), 0)
         row = {

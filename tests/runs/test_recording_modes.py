@@ -11,7 +11,7 @@ from support.replays import FLOWS, ForbiddenModel, lab, play, replay, replay_inv
 from support.rules_set import cooperative_model
 
 
-def test_record_does_not_touch_what_is_recorded_and_resume_goes_on(dataset, tmp_path):
+def test_record_keeps_recorded_calls_and_resume_continues(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=["rag_only"])
     with pytest.raises(ConfigError, match="--resume"):
         play(dataset, "record", tmp_path / "b", flows=["rag_only"])
@@ -21,7 +21,7 @@ def test_record_does_not_touch_what_is_recorded_and_resume_goes_on(dataset, tmp_
     assert model.requests == []
 
 
-def test_auto_asks_only_for_what_is_new_and_says_where_it_left_the_recorded_way(dataset, tmp_path):
+def test_auto_calls_only_for_new_requests_and_reports_the_first(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=FLOWS)
     model = Scripted([cooperative_model], loop=True)
     prompts = {"tools": {"system_with_tools": "Search with {tool} before you answer.\n{documents}"}}
@@ -41,7 +41,7 @@ def test_auto_asks_only_for_what_is_new_and_says_where_it_left_the_recorded_way(
     assert replay_invariants(again) == replay_invariants(run)
 
 
-def test_a_replay_that_misses_counts_why_fails_the_turns_and_is_no_complete_run(dataset, tmp_path):
+def test_replay_with_misses_counts_causes_and_is_incomplete(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=FLOWS)
     run = replay(dataset, tmp_path / "b", flows=FLOWS, generation={"seed": 8})
     assert run.summary["status"] == "partial"
@@ -63,7 +63,7 @@ def test_a_miss_inside_a_tool_is_no_answer_for_the_model(dataset, tmp_path):
     assert "never embedded" in run.turns["error"][0]
 
 
-def test_misses_are_not_explained_away(dataset, tmp_path):
+def test_new_conversation_is_the_cause_of_its_calls(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=["rag_only"], limit=1)
     run = play(dataset, "auto", tmp_path / "b", flows=["rag_only"], limit=2)
     assert run.summary["recordings"]["causes"] == {"new conversation": 2}

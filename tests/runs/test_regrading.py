@@ -32,7 +32,7 @@ def test_a_run_is_graded_by_other_scorers_and_its_flows_are_not_asked(data, tmp_
     assert list(anew.folder.header["graders"]) == ["rouge"]
 
 
-def test_runs_graded_by_different_code_are_refused_and_the_mend_mends(data, tmp_path, capsys):
+def test_differently_graded_runs_are_refused_and_score_repairs_them(data, tmp_path, capsys):
     one, other = (play(data, tmp_path / name, scorers=["answer"]) for name in ("one", "other"))
     assert main(["gate", str(one.path), "--baseline", str(tmp_path / "b.jsonl"), "--update"]) == 0
     edit_header(one, lambda header: header["graders"].update(answer="0" * 64))
@@ -44,7 +44,7 @@ def test_runs_graded_by_different_code_are_refused_and_the_mend_mends(data, tmp_
     assert main(["gate", str(one.path), "--baseline", str(tmp_path / "b.jsonl")]) == 0
 
 
-def test_what_the_data_set_expects_now_counts_as_long_as_it_asks_the_same(data, tmp_path, capsys):
+def test_changed_expectations_count_if_questions_are_equal(data, tmp_path, capsys):
     run = play(data, tmp_path / "run", scorers=["answer"])
     file = data / "conversations.jsonl"
     file.write_text(file.read_text().replace('"blue"', '"green"'))

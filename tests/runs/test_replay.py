@@ -19,7 +19,7 @@ from support.rules_set import cooperative_model
 
 
 @pytest.mark.parametrize("concurrency", [1, 7])
-def test_a_replay_gives_the_same_numbers_to_the_bit_and_asks_nobody(dataset, tmp_path, concurrency):
+def test_replay_gives_the_same_numbers_to_the_bit_without_calls(dataset, tmp_path, concurrency):
     recorded = play(dataset, "record", tmp_path / "recorded", flows=FLOWS, concurrency=3)
     replayed = replay(dataset, tmp_path / "replayed", flows=FLOWS, concurrency=concurrency)
     assert replay_invariants(replayed) == replay_invariants(recorded)
@@ -46,7 +46,7 @@ def test_a_replay_in_another_process_with_other_hashes_gives_the_same(dataset, t
     assert ledger(there) == ledger(recorded)
 
 
-def test_what_a_provider_refused_is_refused_again(dataset, tmp_path):
+def test_recorded_refusal_replays(dataset, tmp_path):
     replies = ["Hello.", BadRequest("too long", "scripted")]
     recorded = play(dataset, "record", tmp_path / "a", flows=["rag_only"], model=Scripted(replies, loop=True))
     replayed = replay(dataset, tmp_path / "b", flows=["rag_only"])
@@ -66,7 +66,7 @@ def test_a_second_try_of_one_request_is_a_recording_of_its_own(dataset, tmp_path
     assert recorded.turns["reply"][0] == replayed.turns["reply"][0] == "a b c"
 
 
-def test_recording_asks_once_for_what_two_flows_ask_and_both_cite_one_latency(dataset, tmp_path):
+def test_equal_requests_of_two_flows_share_one_call_and_its_latency(dataset, tmp_path):
     model = Scripted([cooperative_model], loop=True)
     twins = [{"flow": "rag_only", "label": "one"}, {"flow": "rag_only", "label": "two"}]
     run = play(dataset, "record", tmp_path / "a", model=model, flows=twins)
@@ -85,7 +85,7 @@ def test_chat_and_replay_need_no_key_and_no_weights(dataset, tmp_path):
         laboratory.run_sync(out=tmp_path / "x")
 
 
-def test_work_in_this_process_comes_out_the_same_or_is_told(dataset, tmp_path):
+def test_changed_corpus_is_a_recording_miss(dataset, tmp_path):
     play(dataset, "record", tmp_path / "a", flows=["tools"])
     corpus = dataset / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("450 grams", "451 grams"))

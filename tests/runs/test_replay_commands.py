@@ -66,9 +66,7 @@ def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, conten
     "content",
     ['{"kind": "?", "flow": "tools", "conversation": "c0", "epoch": 0, "take": 0}\n', "3\n", '{"kind": "tool"}\n'],
 )
-def test_a_broken_ledger_is_one_line_to_whoever_reads_it_and_nothing_to_a_comparison(
-    dataset, tmp_path, capsys, content
-):
+def test_broken_ledger_is_one_line_and_comparisons_ignore_it(dataset, tmp_path, capsys, content):
     play(dataset, "live", tmp_path / "run", flows=["rag_only", "tools"])
     (tmp_path / "run" / "calls.jsonl").write_text(content)
     unseal(tmp_path / "run")

@@ -85,7 +85,7 @@ def test_a_page_is_the_same_whenever_it_is_written(tmp_path, own_home):
     assert page_of(run) == page_of(run)
 
 
-def test_nothing_foreign_becomes_an_element(tmp_path, own_home):
+def test_untrusted_text_never_becomes_an_element(tmp_path, own_home):
     plain = Elements(page_of(played(tmp_path, ["a plain reply"], name="plain")))
     hostile = Elements(page_of(played(tmp_path, list(ATTACKS), name="hostile")))
     assert [tag for tag, _ in hostile.found] == [tag for tag, _ in plain.found]
@@ -102,7 +102,7 @@ def test_only_its_own_script_and_style_may_run_and_nothing_is_loaded(tmp_path, o
     assert not [names for _, names in elements.found if {"src", "href"} & set(names)]
 
 
-def test_two_runs_stand_side_by_side(tmp_path, own_home):
+def test_page_shows_two_runs_side_by_side(tmp_path, own_home):
     one, two = (played(tmp_path, [name], "rag_only", name=name) for name in ("one", "two"))
     data, _ = held(page_of(one, two))
     assert len(data["flows"]) == 2 and len(data["runs"]) == 2

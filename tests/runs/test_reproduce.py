@@ -62,7 +62,7 @@ def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
     }
 
 
-def test_a_figure_that_should_agree_and_does_not_is_told_by_how_much_and_by_which_grader(pack, capsys):
+def test_differing_figure_names_its_difference_and_grader(pack, capsys):
     publish(pack, figure("em", 0.8, "squad"), figure("f1", 0.92, "locomo"))
     assert main(["reproduce", str(pack)]) == 2
     shown = capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_a_figure_of_what_is_not_in_the_pack_is_not_reproduced(pack, capsys, wha
     assert shown.endswith("reproduced 0 of 1 figures")
 
 
-def test_what_differs_is_told_again_at_the_end(pack, capsys):
+def test_differing_figures_are_listed_again_at_the_end(pack, capsys):
     publish(pack, figure("em", 0.75, "squad"), figure("em", 0.5, "squad", "bad"), figure("em", 0.7, "musique"))
     assert main(["reproduce", str(pack)]) == 2
     *_, differs, cannot, last = capsys.readouterr().out.rstrip().splitlines()[-3:]

@@ -66,7 +66,7 @@ def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, 
         laboratory.run_sync(out=tmp_path / "other")
 
 
-def test_a_budget_ends_the_run_early_and_says_so(dataset, tmp_path):
+def test_budget_ends_the_run_early_with_a_note(dataset, tmp_path):
     with lab(dataset, flows=["rag_only"], budget={"calls": 3}) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
     assert (run.summary["status"], run.summary["flows"]["rag_only"]["llm_calls"]) == ("partial", 4)
@@ -78,7 +78,7 @@ def test_a_budget_ends_the_run_early_and_says_so(dataset, tmp_path):
     assert not (tmp_path / "priced").exists()
 
 
-def test_a_price_table_of_ones_own(dataset, tmp_path):
+def test_own_price_table(dataset, tmp_path):
     table = tmp_path / "prices.yaml"
     table.write_text('dated: "2026"\nmodels:\n  scripted: {input: 2, cached_input: 0.5, output: 10}\n')
     usage = Usage(input_tokens=1000, cached_tokens=400, output_tokens=100)
@@ -102,7 +102,7 @@ def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("scorers", [[], ["answer"]])
-def test_turns_that_wait_for_nothing_can_be_broken_off(tmp_path, scorers):
+def test_run_of_turns_without_waits_can_be_cancelled(tmp_path, scorers):
     """A replay, or a flow that asks no model, would else have the loop until the end."""
     data, began = write_set(tmp_path / "many", conversations=1500), threading.Event()
     with opened(data, Answering(calls=lambda turn: 0), scorers=scorers) as lab:

@@ -168,7 +168,7 @@ def test_epochs_are_checked_for_each_variant(dataset):
     al.Lab(model=Scripted([]), epochs=2, flows=[{"flow": "rag_only", "generation": sampled}])
 
 
-def test_tools_without_documents_are_not_told_of_a_look_up(tmp_path, own_home):
+def test_tools_without_documents_have_no_search(tmp_path, own_home):
     conversation = {"id": "c", "tools": [{"name": "clock"}], "turns": [{"user": "What time is it?"}]}
     model = Scripted(["Noon."])
     folder = write_set(tmp_path / "set", [conversation])

@@ -21,7 +21,7 @@ def lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_a_message_stands_in_the_ledger_once_a_conversation_and_comes_back_whole(dataset, tmp_path):
+def test_ledger_stores_a_message_once_and_returns_it_whole(dataset, tmp_path):
     async def chatty(turn, session):
         messages = [*session.load_conversation(), al.Message(role="user", text=turn.text)]
         for _ in range(3):
@@ -44,7 +44,7 @@ def test_a_message_stands_in_the_ledger_once_a_conversation_and_comes_back_whole
     assert {*rows[first]["request"]["messages"]} <= before, "a part stands before what names it"
 
 
-def test_what_was_paid_for_is_written_at_once_and_a_turn_when_the_loop_comes_round(dataset, tmp_path):
+def test_paid_calls_are_written_at_once_and_turns_soon_after(dataset, tmp_path):
     out, paid, ended = tmp_path / "run", list[int](), list[int]()
 
     def written(name: str) -> list[dict]:

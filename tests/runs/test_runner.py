@@ -88,7 +88,7 @@ def test_a_flow_is_one_object_from_python_and_sees_no_expectation(dataset, tmp_p
     assert not any("410" in str(turn) for turn in seen)
 
 
-def test_a_flow_is_one_file_of_ones_own(dataset, tmp_path, monkeypatch):
+def test_own_flow_is_one_file(dataset, tmp_path, monkeypatch):
     (tmp_path / "my_flows").mkdir()
     (tmp_path / "my_flows" / "shouting.py").write_text(
         '"""Answers in capitals."""\n'
@@ -125,7 +125,7 @@ def test_epochs_get_a_seed_each_and_identical_ones_are_refused(dataset, tmp_path
     assert run.summary["turns"] == 6
 
 
-def test_the_indexing_of_a_large_corpus_is_seen_while_it_goes_on(tmp_path, own_home):
+def test_indexing_of_a_large_corpus_shows_progress(tmp_path, own_home):
     many = DOCUMENTS + [{"doc_id": f"d{n}", "title": "", "text": f"Document {n}."} for n in range(598)]
     dataset = write_set(tmp_path / "many", CONVERSATIONS[:1], many)
     said = []

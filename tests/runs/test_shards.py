@@ -125,7 +125,7 @@ async def respond(turn, session):
 '''
 
 
-def test_what_a_worker_sets_apart_and_waits_for_is_in_the_summary(tmp_path, own_home):
+def test_summary_has_quarantine_and_waits_of_workers(tmp_path, own_home):
     (tmp_path / "strays.py").write_text(STRAYS)
     (tmp_path / "replies.yaml").write_text("loop: true\nreplies: [blue]\n")
     spec = {"datasets": [str(write_set(tmp_path / "colours", 4))], "flows": [str(tmp_path / "strays.py")]}
@@ -143,7 +143,7 @@ def test_what_a_worker_sets_apart_and_waits_for_is_in_the_summary(tmp_path, own_
     assert [worker["answered"] for worker in waited["workers"]] == [4, 5]
 
 
-def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
+def test_interrupted_run_continues(recorded, tmp_path):
     class Killed(BaseException):
         pass
 
@@ -181,7 +181,7 @@ def test_an_interrupted_run_goes_on_where_it_was(recorded, tmp_path):
     [("processes", "shards"), ("processes", "shards/*/turns.jsonl"), ("dask", "shards/*/turns.jsonl")],
     ids=["processes start", "processes play", "dask plays"],  # what Dask says while it starts is its own
 )
-def test_who_presses_ctrl_c_three_times_reads_one_line_and_goes_on(tmp_path, own_home, executor, begun):
+def test_three_ctrl_c_print_one_line_and_resume_continues(tmp_path, own_home, executor, begun):
     if executor == "dask":
         pytest.importorskip("distributed")
     write_set(tmp_path / "rules", 8, 3)
@@ -216,7 +216,7 @@ def replay_on(dataset: Path, out: Path) -> Run:
         return laboratory.run_sync(out=out, resume=True)
 
 
-def test_what_a_spec_allows_is_shared_out(recorded, tmp_path, at_once):
+def test_limits_of_a_spec_are_split_among_workers(recorded, tmp_path, at_once):
     limits = {"scripted": {"requests": 100, "concurrent": 6}}
     budget = {"calls": 99, "tokens": 10**6, "minutes": 60}
     shared(recorded, tmp_path / "run", "at once", workers=4, concurrency=10, budget=budget, limits=limits)
@@ -249,7 +249,7 @@ def test_long_conversations_in_workers_end_with_the_budget_too(tmp_path, own_hom
     assert 30 <= run.summary["flows"]["answering"]["llm_calls"] <= 30 * 1.1 + 8
 
 
-async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
+async def test_cancelled_run_continues_at_once(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=40, turns=2)
     given = {"out": tmp_path / "run", "workers": 2}
     with lab(data, "live", VaryingModel(), flows=[Answering(calls=bool)]) as laboratory:
@@ -271,7 +271,7 @@ async def test_what_was_cancelled_goes_on_at_once(tmp_path, own_home):
 
 
 @pytest.mark.parametrize("options", [{}, {"executor": "at once", "workers": 2}])
-def test_a_conversation_without_a_scored_turn_is_in_nobodys_way(tmp_path, own_home, options):
+def test_conversation_without_a_scored_turn_blocks_nothing(tmp_path, own_home, options):
     data = write_set(tmp_path / "set", conversations=1)
     with (data / "conversations.jsonl").open("a") as file:
         file.write(json.dumps({"id": "told", "turns": [{"user": "Hi", "scored": False, "reference_answers": ["Ho"]}]}))
@@ -317,7 +317,7 @@ def test_an_object_that_cannot_be_sent_is_named_in_a_line(dataset, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_what_ends_a_shard_is_one_line_and_the_run_goes_on(recorded, tmp_path, capsys):
+def test_failed_shard_is_one_line_and_the_run_continues(recorded, tmp_path, capsys):
     spec = tmp_path / "spec.yaml"
     about = {"datasets": [str(recorded)], "flows": ["rag_only"], "embedder": "hashing/hashing-64"}
     spec.write_text(json.dumps({**about, "model": "scripted/no"}))

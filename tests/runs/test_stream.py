@@ -91,13 +91,13 @@ def test_text_before_a_tool_call_is_taken_back(watched):
     assert reader.texts[0] == "7.32 m [1]." and not any("look it up.7" in text for text in reader.seen)
 
 
-def test_a_first_attempt_that_is_thrown_away_is_never_read(watched):
+def test_discarded_first_attempt_is_never_streamed(watched):
     chat, reader = watched("tools_rag_fallback", ["I think 5 m.", "7.32 m [1]."])
     chat.say_sync("How wide is the goal?")
     assert not any("I think" in text for text in reader.seen) and reader.texts[0].startswith("7.32 m")
 
 
-def test_of_the_layered_agent_only_chat_and_canvas_are_read_during_and_after_the_turn(watched):
+def test_ego_streams_only_chat_and_canvas(watched):
     chat, reader = watched("ego", [lambda request: USUAL[purpose(request)]], documents=())
     chat.say_sync("What is an oboe?")
     chat.say_sync("And again?")
@@ -107,7 +107,7 @@ def test_of_the_layered_agent_only_chat_and_canvas_are_read_during_and_after_the
     assert any(isinstance(i, StepEnded) and i.turn == 0 and i.event.background for i in after)
 
 
-def test_of_the_coordinator_no_background_work_is_read(watched, tmp_path):
+def test_coordinator_streams_no_background_work(watched, tmp_path):
     def answer(request):
         return '{"keep": true, "text": "x"}' if request.output_schema else "Nice to meet you, Anna."
 
@@ -139,7 +139,7 @@ def test_a_listener_that_fails_does_not_fail_the_turn(watched, caplog):
     assert "a listener to 'reply_text' failed" in caplog.text
 
 
-def test_what_a_failed_attempt_said_is_taken_back(own_home):
+def test_text_of_a_failed_attempt_is_retracted(own_home):
     class Breaks:
         name, parallel = "breaks", None
         asked = 0

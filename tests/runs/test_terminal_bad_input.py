@@ -22,14 +22,14 @@ def test_a_model_that_answers_nonsense_and_messages_of_all_sizes(typed, flow):
 
 
 @pytest.mark.parametrize("flow", CALLING)
-def test_a_model_that_always_calls_tools_comes_to_an_end(typed, flow):
+def test_endless_tool_calls_end(typed, flow):
     always = {"tool_calls": [{"name": "get_current_time", "arguments": {}}]}
     shown = typed(flow, ["Hello", "Again"], [always])
     assert shown.count(" model calls") == 2
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_a_model_that_stops_in_mid_stream_is_a_line_and_the_next_turn_is_answered(typed, flow, monkeypatch):
+def test_broken_stream_is_one_line_and_the_next_turn_is_answered(typed, flow, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
     def answer(body):

@@ -15,7 +15,7 @@ from support.layered_agent import plan
 LOOKUP = {"tool_calls": [{"name": "lookup_documents", "arguments": {"document_names": [], "query": "goal width"}}]}
 
 
-def test_a_flow_of_ones_own_is_talked_to_by_its_file(typed):
+def test_chat_opens_a_flow_by_its_file(typed):
     Path("mine.py").write_text(
         "import agentlab as al\n\nasync def respond(turn, session):\n    return al.Reply(text='mine: ' + turn.text)\n"
     )
@@ -51,7 +51,7 @@ def test_the_conversation_is_there_again_and_can_be_left(typed):
     assert "a new conversation; memory stays" in shown
 
 
-def test_what_is_saved_replays_without_a_model(typed, monkeypatch, capsys):
+def test_saved_chat_replays_without_a_model(typed, monkeypatch, capsys):
     shown = typed(
         "tools",
         ["How wide?", "^C", "And how high?", "/save wide"],
@@ -92,12 +92,12 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("", "7.32 m"),
     ],
 )
-def test_a_command_or_a_mistake_is_a_line_and_the_chat_goes_on(typed, line, told):
+def test_commands_and_mistakes_are_one_line_and_the_chat_continues(typed, line, told):
     shown = typed("rag_only", [line, "How wide?"], ["7.32 m"])
     assert told in shown and "7.32 m" in shown.splitlines()
 
 
-def test_a_provider_that_fails_is_a_line_and_the_chat_goes_on(typed):
+def test_failing_provider_is_one_line_and_the_chat_continues(typed):
     shown = typed("rag_only", ["One", "Two", "/save kept-turns"], ["Fine."], loop=False)
     assert "Fine." in shown.splitlines() and "the script has 1 replies" in shown
     turns = json.loads(Path("kept-turns/conversations.jsonl").read_text())["turns"]
@@ -123,7 +123,7 @@ def test_facts_of_one_chat_are_listed_in_the_next(typed):
     assert "Anna plays the oboe." in typed("chatbox", ["/memory"], remember)
 
 
-def test_the_layered_agents_own_memory_is_listed_and_can_be_narrowed_to_a_kind(typed):
+def test_memory_of_ego_is_listed_and_filtered_by_kind(typed):
     replies = [plan(complexity="simple"), '{"chat": "Lovely.", "canvas": ""}']
     off = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}]']
     assert "no stored facts" in typed("ego", ["/memory"], replies, *off)
@@ -148,7 +148,7 @@ def test_the_canvas_is_rendered_and_shown_again(typed):
     assert "• a woodwind" in canvas and "# Oboe" not in canvas and "http://example.com" in canvas
 
 
-def test_a_speaker_is_told_to_flows_that_tell_people_apart(typed):
+def test_speaker_reaches_flows_with_several_people(typed):
     typed("discord", ["Hello", "/save spoken"], ["none", "Hi."], "--speaker", "Alex:1001")
     turn = json.loads(Path("spoken/conversations.jsonl").read_text())["turns"][0]
     assert turn["speaker"] == {"id": "1001", "name": "Alex"}
@@ -178,7 +178,7 @@ def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, told, m
     assert told in shown.out + shown.err and "Traceback" not in shown.err
 
 
-def test_what_began_with_memories_replays_with_them(typed, capsys):
+def test_chat_with_initial_facts_replays_with_them(typed, capsys):
     """Saved are the memories of the conversation's beginning, not those of its end."""
     told = [
         json.dumps({"tool": None}),

@@ -68,7 +68,7 @@ def test_ctrl_c_pressed_many_times_breaks_off_the_turn_and_not_the_chat(typed):
     assert shown.count("(interrupted)") == 2 and "answered: And now?" in shown and "answered: Wait" not in shown
 
 
-def test_ctrl_c_before_anybody_waits_for_the_turn_ends_it_all_the_same(typed, monkeypatch):
+def test_early_ctrl_c_ends_the_turn(typed, monkeypatch):
     Path("slow.py").write_text(SLOW)
     wait_for = Loop.result_of
 
@@ -82,7 +82,7 @@ def test_ctrl_c_before_anybody_waits_for_the_turn_ends_it_all_the_same(typed, mo
     assert "(interrupted)" in shown and "answered: And now?" in shown and "at work" not in shown
 
 
-def test_ctrl_c_while_the_last_turn_is_on_its_way_to_memory_leaves_the_chat(typed):
+def test_ctrl_c_during_the_last_memory_write_leaves_the_chat(typed):
     """At its end the chat waits silently for background work, for at most a minute."""
     Path("late.py").write_text(LATE)
     began = time.monotonic()
@@ -90,7 +90,7 @@ def test_ctrl_c_while_the_last_turn_is_on_its_way_to_memory_leaves_the_chat(type
     assert time.monotonic() - began < 30
 
 
-def test_what_is_under_way_is_shown_until_it_has_ended():
+def test_running_step_is_shown_until_it_ends():
     screen, request = Screen(), Request(messages=as_messages("Hello"))
     begun = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
     drawn = screen.live_display()

@@ -20,7 +20,7 @@ EGO = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}
 EGO_REPLIES = [plan(complexity="simple"), '{"chat": "Fine.", "canvas": ""}']
 
 
-def test_a_step_is_one_line_however_much_there_is_of_it_and_the_tree_goes_on_below_itself(typed):
+def test_long_step_is_one_line_and_the_tree_stays_aligned(typed):
     said = "A goal is wide. " * 30
     shown = typed("coordinator", ["How wide is it?", "/trace"], [said], "--documents", "corpus.jsonl").splitlines()
     steps = [line for line in shown if line.startswith("complete (answer; tools: lookup_documents")]
@@ -31,7 +31,7 @@ def test_a_step_is_one_line_however_much_there_is_of_it_and_the_tree_goes_on_bel
     assert tree[called + 1].startswith("│  ") or tree[called + 1].startswith("   ")
 
 
-def test_a_reply_is_not_told_among_the_steps_with_its_sources_or_without(typed):
+def test_steps_do_not_repeat_the_reply(typed):
     shown = typed("rag_only", ["How wide?"], ["It is 7.32 m [1]."], "--documents", "corpus.jsonl")
     assert not [line for line in shown.splitlines() if line.startswith("reply ")]
     assert "It is 7.32 m [1]." in shown.splitlines() and "Source [1]: Goal" in shown
@@ -42,7 +42,7 @@ def test_quit_ends_the_chat_whatever_comes_after_it(typed):
     assert "unknown command" not in shown and "7.32 m" not in shown
 
 
-def test_fork_lists_the_turns_and_a_fork_can_be_forked_before_anything_is_said(typed):
+def test_fork_lists_turns_and_an_empty_fork_can_be_forked(typed):
     shown = typed(
         "rag_only",
         ["/fork", "How wide?", "How high?", "/fork", "/fork 1", "/fork 9", "/fork 1 tools", "And?", "/fork"],
@@ -55,7 +55,7 @@ def test_fork_lists_the_turns_and_a_fork_can_be_forked_before_anything_is_said(t
     assert "tools continues from turn 1; memory is unchanged" in shown
 
 
-def test_a_forked_layered_agent_does_not_know_what_was_said_after_the_fork(typed):
+def test_forked_ego_does_not_know_later_turns(typed):
     """It did: it took up the short-term memory of the conversation that it leaves, later turns included."""
     shown = typed(
         "ego", ["I am Anna.", "I play the oboe.", "/fork 1", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
@@ -71,7 +71,7 @@ def test_a_forked_layered_agent_does_not_know_what_was_said_after_the_fork(typed
     assert "And now?" in again and "oboe" not in again
 
 
-def test_what_an_agent_knew_in_its_data_folder_is_saved_and_stays_as_it_is_in_a_replay(typed, capsys):
+def test_data_folder_of_an_agent_is_saved_and_a_replay_leaves_it(typed, capsys):
     """Only the chat's own folder was saved, so that nothing of such a chat replayed."""
     known = Path("agent/memory/long_term.txt")
     known.parent.mkdir(parents=True)
@@ -93,12 +93,12 @@ def test_a_forked_layered_agent_replays(typed, capsys):
     assert " 0 new" in said and "NOT RECORDED" not in said
 
 
-def test_memory_says_whether_there_is_nothing_in_it_or_none_at_all(typed):
+def test_memory_command_tells_empty_from_none(typed):
     shown = typed("rag_only", ["/memory", "/flow chatbox", "/memory"], [CHOOSES_NONE])
     assert "rag_only has no memory" in shown and "no stored facts" in shown
 
 
-def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_on(typed):
+def test_memory_of_another_backend_is_reported_and_the_chat_continues(typed):
     typed("chatbox", ["I am Anna and play the oboe."], TOLD)
     shown = typed(
         "chatbox", ["/memory", "Who am I?"], [CHOOSES_NONE, CHOOSES_NONE, "Anna."], "--set", "memory=textfile"
@@ -111,7 +111,7 @@ def test_a_folder_with_the_memory_of_another_backend_is_told_and_the_chat_goes_o
     assert Path("kept/memory.sqlite").exists() and "does not read" not in typed("chatbox", ["Hello"], TOLD)
 
 
-def test_what_is_odd_about_tools_is_told_of_a_later_flow_of_the_chat_too(typed):
+def test_problems_of_tools_are_reported_for_later_flows_too(typed):
     """It was told only where the flow was the first of the chat."""
     Path("agent/tools").mkdir(parents=True)
     tool = "DESCRIPTION = 'x'\nPARAMETERS = {'type': 'object'}\ndef execute(arguments): return 'x'\n"

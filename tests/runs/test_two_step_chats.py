@@ -33,7 +33,7 @@ def away_in(chat: Any) -> set[int]:
 TEA = {"I like tea": Plan((), saving("Ann likes tea")), "What do I like?": Plan(), "And now?": Plan()}
 
 
-def test_a_chat_begun_without_its_memory_has_it_once_it_is_back(tmp_path, own_home, monkeypatch):
+def test_chat_gets_its_memory_when_it_returns(tmp_path, own_home, monkeypatch):
     store, model = Store(monkeypatch, 0), following(TEA)
     with chatting(model) as lab:
         chat = lab.chat(documents=[], memory=tmp_path / "memory")
@@ -49,7 +49,7 @@ def test_a_chat_begun_without_its_memory_has_it_once_it_is_back(tmp_path, own_ho
         assert away_in(chat) == {0, 1}
 
 
-def test_a_chat_goes_on_where_its_memory_leaves_and_comes_back(tmp_path, own_home, monkeypatch):
+def test_chat_continues_while_its_memory_fails_and_returns(tmp_path, own_home, monkeypatch):
     store, model = Store(monkeypatch), following(TEA)
     with chatting(model) as lab:
         chat = lab.chat(documents=[], memory=tmp_path / "memory")
@@ -64,7 +64,7 @@ def test_a_chat_goes_on_where_its_memory_leaves_and_comes_back(tmp_path, own_hom
 
 
 @pytest.mark.parametrize("told_as", ["user", "system"])
-def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path, own_home, monkeypatch, told_as):
+def test_facts_written_before_a_failure_survive_a_restart(tmp_path, own_home, monkeypatch, told_as):
     store, model = Store(monkeypatch), following(TEA)
     flows = [{**CHATBOX, "context_in": told_as}]
     with chatting(model, flows=flows) as lab:
@@ -90,7 +90,7 @@ def test_what_was_written_before_it_went_away_is_there_after_a_restart(tmp_path,
         ({}, "stranger_2", "with somebody (ID unknown), who is not the one"),
     ],
 )
-def test_a_chat_knows_who_is_speaking(tmp_path, own_home, speaker, personality, told):
+def test_chat_knows_the_speaker(tmp_path, own_home, speaker, personality, told):
     model = following({"Hello": Plan()})
     flows = [{"flow": "discord", "master_id": "7", "stranger": 2}]
     folder = Path(discord.__file__).parent / "two_step" / "personalities"

@@ -49,7 +49,7 @@ def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
         pytest.param(32, 12, id="never"),
     ],
 )
-def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monkeypatch, operations, first):
+def test_turns_without_their_memory_are_marked(tmp_path, own_home, monkeypatch, operations, first):
     data = write_set(tmp_path / "notes", *NOTES)
     Store(monkeypatch, operations)
     without = {"flow": "discord", "memory": "none"}
@@ -67,9 +67,7 @@ def test_the_turns_after_a_memory_went_away_are_marked(tmp_path, own_home, monke
         assert answer_of(run, text).count("| Content: note") == (0 if text in lost else int(text[-1]))
 
 
-def test_turns_recorded_without_their_memory_are_named_and_can_be_recorded_again(
-    tmp_path, own_home, monkeypatch, capsys
-):
+def test_turns_recorded_without_memory_are_named_and_recordable_again(tmp_path, own_home, monkeypatch, capsys):
     data = write_set(tmp_path / "notes", *NOTES)
     store = Store(monkeypatch, 15)
 
@@ -110,7 +108,7 @@ def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, mon
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
 @pytest.mark.parametrize("flow", ["chatbox", "discord"])
-def test_a_tool_says_that_memory_is_away(tmp_path, own_home, monkeypatch, flow, protocol):
+def test_tool_reports_an_unavailable_memory(tmp_path, own_home, monkeypatch, flow, protocol):
     """A look-up too, where the model has the tool for it: the native protocol, or no filter."""
     data = write_set(tmp_path / "turns", ["What do you know?"])
     Store(monkeypatch, 0)
@@ -179,7 +177,7 @@ def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatc
 
 
 @pytest.mark.parametrize("ingest", ["verbatim", "flow"])
-def test_a_memory_that_could_not_be_filled_is_told_though_it_is_back(tmp_path, own_home, monkeypatch, ingest):
+def test_failed_filling_of_a_memory_is_reported_after_its_return(tmp_path, own_home, monkeypatch, ingest):
     async def gone(*a, **k):
         raise MemoryUnavailable("blink")
 

@@ -52,7 +52,7 @@ def drawn(data: dict[str, str]) -> str:
     return base64.b64decode(found[1]).decode()
 
 
-def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(shell, run):
+def test_run_in_a_cell_shows_recommendation_table_and_two_pictures(shell, run):
     told, pareto, forest = outputs(shell, run, "run")
     assert told["text/markdown"].startswith("**Undecided: rag_only is better in refusal_accuracy")
     html = MarkdownIt("commonmark").enable("table").render(told["text/markdown"])
@@ -66,7 +66,7 @@ def test_a_run_as_the_last_line_of_a_cell_shows_verdict_table_and_two_pictures(s
     assert "-0.25 worse" in drawn(forest) and "refusal_accuracy" in drawn(forest)
 
 
-def test_what_was_shown_is_shown_again_without_a_kernel(shell, run):
+def test_outputs_are_shown_again_without_a_kernel(shell, run):
     import nbformat
     from nbconvert import HTMLExporter
 
@@ -100,7 +100,7 @@ def test_the_matrix_has_the_turns_that_were_asked_for_worst_first(run):
 
 
 @pytest.mark.parametrize("ask", ["run.matrix('wrong')", "run.matrix(by='speed')", "run.pareto(x='speed')"])
-def test_a_measure_that_is_not_there_is_an_error_that_names_those_that_are(run, ask):
+def test_unknown_measure_is_an_error_that_names_the_known_ones(run, ask):
     with pytest.raises(ConfigError, match=r"speed|wrong"):
         eval(ask, {"run": run})
 
@@ -112,7 +112,7 @@ def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
     assert "more measures advise" in markdown
 
 
-def test_one_flow_and_a_run_that_goes_on_show_what_there_is(shell, tmp_path, own_home):
+def test_one_flow_and_a_running_run_show_their_results(shell, tmp_path, own_home):
     from support.small_runs import Answering, cut, play, write_set
 
     alone = play(write_set(tmp_path / "set", 2), tmp_path / "run", Answering("one"))

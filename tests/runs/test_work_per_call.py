@@ -131,7 +131,7 @@ def test_a_model_call_costs_what_it_did(tmp_path, own_home, monkeypatch, mode):
     assert calls <= COUNTED[mode] * MORE, f"{calls:.0f} function calls for a model call, {COUNTED[mode]} before"
 
 
-def test_what_is_done_more_is_seen(tmp_path, own_home, monkeypatch):
+def test_additional_function_calls_are_counted(tmp_path, own_home, monkeypatch):
     with server() as address:
         monkeypatch.setenv("OPENAI_BASE_URL", address)
         before, after = (per_call(tmp_path / str(idle), "replay", idle) for idle in (0, 1000))
