@@ -28,7 +28,7 @@ def project(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 OFFLINE = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
 
 
-def test_default_may_stand_among_other_models(monkeypatch, capsys):
+def test_default_may_be_pulled_with_other_models(monkeypatch, capsys):
     fetched = list[str]()
     monkeypatch.setattr("agentlab.models.weights.fetch", lambda name, on_progress: fetched.append(name))
     assert main(["pull", "default", "local/qwen2.5-coder-1.5b", "all-minilm-l6-v2"]) == 0
@@ -52,7 +52,7 @@ def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert "unknown conversation of this run 'example-9'. Did you mean 'example-" in capsys.readouterr().err
 
 
-def test_the_workflow_of_a_new_project_gates_what_is_recorded_and_by_hand_what_is_not(project, capsys, monkeypatch):
+def test_workflows_of_a_new_project_gate_recorded_and_live_runs(project, capsys, monkeypatch):
     workflow = yaml.safe_load(Path(".github/workflows/evals.yml").read_text())
     spec = yaml.safe_load(Path("evals/flows.yaml").read_text())
     spec |= {"flows": ["rag_only"], "model": "scripted/replies.yaml", "embedder": "hashing/hashing-64"}
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_line(project, capsys, arguments, said):
     assert not list(Path("results").glob("*/turns.jsonl")) if Path("results").exists() else True
 
 
-def test_a_run_in_which_nothing_was_answered_says_why_and_makes_no_baseline(project, capsys):
+def test_run_without_a_reply_says_why_and_makes_no_baseline(project, capsys):
     Path("replies.yaml").write_text("loop: true\nreplies: [{error: Refused}]\n")
     assert main(["run", *OFFLINE, "--out", "results/refused"]) == 1
     shown = capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_a_run_in_which_nothing_was_answered_says_why_and_makes_no_baseline(proj
     assert "no turn was answered" in capsys.readouterr().err and not Path("base.jsonl").exists()
 
 
-def test_what_a_flow_has_not_played_yet_is_said(project, capsys):
+def test_trace_of_an_unplayed_flow_is_an_error(project, capsys):
     two = ["--flow", "rag_only", "--flow", "tools", "--set", "budget.calls=5"]
     assert main(["run", *OFFLINE, *two, "--out", "results/cut"]) == 0
     assert main(["show", "--trace", "results/cut", "example-2", "--flow", "rag_only"]) == 0

@@ -60,7 +60,7 @@ def test_a_flow_is_found_in_the_current_folder_by_file_and_by_name(folder, name,
     assert list(summary("results/b")["flows"]) == ["rag_only", label, "b"]
 
 
-def test_what_was_changed_since_counts(folder):
+def test_changed_flow_file_is_loaded_again(folder):
     for text in ("one", "two"):
         (folder / "fresh.py").write_text(FLOW.replace("text=LINE", f"text={text!r}"))
         with al.Lab(flows=["./fresh.py"], datasets=["rules"], limit=1) as lab:
@@ -103,7 +103,7 @@ def test_a_flow_that_cannot_be_used_is_one_line(folder, capsys, name, text, said
         ("7", "not 7"),
     ],
 )
-def test_complete_takes_a_text_or_says_what_it_takes(folder, asked, said):
+def test_complete_takes_a_text_or_names_valid_types(folder, asked, said):
     body = (
         f"async def respond(turn, session):\n    return al.Reply(text=(await session.complete({asked})).message.text)\n"
     )
@@ -117,7 +117,7 @@ def test_complete_takes_a_text_or_says_what_it_takes(folder, asked, said):
         assert all(said in error for error in run.turns["error"])
 
 
-def test_a_reply_that_is_none_says_what_one_is(folder):
+def test_invalid_reply_is_an_error_with_an_example(folder):
     (folder / "plain.py").write_text("async def respond(turn, session):\n    return 'text'\n")
     with al.Lab(flows=["./plain.py"], datasets=["rules"], limit=1) as lab:
         assert "return al.Reply(text=...)" in lab.run_sync().turns["error"][0]
@@ -139,14 +139,14 @@ def test_a_passage_prints_as_its_text():
     assert f"{passage}" == "The ball is round." and "doc_id='d'" in repr(passage)
 
 
-def test_doubts_about_a_data_set_are_said_before_a_run(folder, capsys):
+def test_lint_findings_are_printed_before_a_run(folder, capsys):
     write_set(folder / "odd", [*CONVERSATIONS, {**CONVERSATIONS[0], "id": "again"}], DOCUMENTS)
     for name, said in (("odd", True), ("rules", False)):
         assert main(["run", "--dataset", name, "--flow", "./my_flow.py", "--limit", "4"]) == 0
         assert ("odd: 1 lint finding; run `agentlab lint odd`" in capsys.readouterr().out) is said
 
 
-def test_what_init_writes_runs_with_a_flow_of_ones_own(tmp_path, own_home, monkeypatch, capsys):
+def test_project_of_init_runs_with_its_own_flow(tmp_path, own_home, monkeypatch, capsys):
     assert main(["init", str(tmp_path / "new")]) == 0
     monkeypatch.chdir(tmp_path / "new")
     Path("replies.yaml").write_text(SCRIPT)

@@ -15,7 +15,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_what_was_there_before_says_nothing_of_how_long_the_rest_takes(clock, capsys):
+def test_earlier_work_does_not_change_the_time_estimate(clock, capsys):
     with Display() as display:
         for done in range(400, 403):
             display.count("judged", done, 500)
@@ -34,7 +34,7 @@ def test_more_than_all_takes_no_time(clock, capsys):
     assert capsys.readouterr().err == "read: 12 of 10, about 0 s left\n"
 
 
-def test_what_is_done_at_once_is_not_told(clock, capsys):
+def test_instant_work_prints_no_progress(clock, capsys):
     with Display() as display:
         for done in range(11):
             display.count("read", done, 10)

@@ -47,7 +47,7 @@ def run(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.parametrize("width", [40, 120])
-def test_a_conversation_shows_every_whole_reply_beside_question_and_reference(run, capsys, monkeypatch, width):
+def test_show_prints_every_whole_reply_beside_question_and_reference(run, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["show", "run", "c1"]) == 0
     shown = capsys.readouterr().out
