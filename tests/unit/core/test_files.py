@@ -9,7 +9,7 @@ import pytest
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, iter_lines, open_regular_file, read_bytes
 
 
-def test_what_is_too_large_to_be_read_whole_is_read_line_by_line(tmp_path):
+def test_large_file_is_read_line_by_line(tmp_path):
     file = tmp_path / "rows"
     file.write_bytes(b"one\ntwo\n")
     os.truncate(file, MAX_GENERATED_FILE_BYTES + 1)

@@ -15,7 +15,7 @@ def test_the_environment_is_searched_by_the_names_of_its_variables(monkeypatch):
     assert secrets.find_secret("it said somewhere-harmless") is None
 
 
-def test_what_was_read_elsewhere_is_found_once_it_is_registered():
+def test_registered_secret_is_found():
     assert secrets.find_secret("a-key-of-a-file") is None
     secrets.register(["a-key-of-a-file", 'quo"ted-key', "short"], "a key of mine")
     assert secrets.find_secret("[a-key-of-a-file]") == "a key of mine"

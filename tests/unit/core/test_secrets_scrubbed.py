@@ -53,7 +53,7 @@ def test_an_address_keeps_neither_a_password_nor_a_key(text, without):
         *("https://h/?q=key&page=2", "https://h/?token=x", "the key=word of a sentence"),
     ],
 )
-def test_what_is_no_secret_stays(text):
+def test_harmless_text_is_not_redacted(text):
     assert redact(text) == text
 
 

@@ -57,7 +57,7 @@ def test_an_unknown_part_makes_the_sum_unknown():
     assert (totals.llm_calls, totals.input_tokens, totals.output_tokens, totals.cost_usd) == (2, None, 5, None)
 
 
-def test_a_call_that_was_never_accepted_is_in_the_ledger_and_not_in_the_count():
+def test_failed_call_is_in_the_ledger_and_not_counted():
     events = [model_call(0, completion=None, error="RateLimited", cost_usd=None, seconds=0.0)]
     assert fold(events) == Totals()
 
@@ -166,7 +166,7 @@ class Watched(Step, frozen=True, kw_only=True, weakref=True):
     """A step that says when it is gone."""
 
 
-def test_who_asks_for_a_latency_leaves_nothing_behind():
+def test_critical_path_keeps_no_reference_to_events():
     """A circle would keep the events of a whole run until the collector comes by."""
     events = [Watched(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
     gone = weakref.ref(events[0])
