@@ -97,7 +97,7 @@ def test_a_folder_is_read_in_order_of_path(tmp_path: Path) -> None:
     assert markdown.text == "```\n# a comment\n```\n\n## The title ##\ntext\n"
 
 
-def test_html_without_a_title_is_named_by_its_first_heading_and_depth_is_no_danger(tmp_path: Path) -> None:
+def test_html_title_falls_back_to_the_first_heading_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "deep.html").write_text("<div>" * 5000 + "<h1>Deep &amp; down</h1>x")
     (document,) = load_documents(tmp_path)
     assert (document.title, document.text) == ("Deep & down", "Deep & down\n\nx")

@@ -15,7 +15,7 @@ from support.memory_sets import write as write_told
 from support.paths import OWN, PUBLIC
 
 
-def test_gold_that_cannot_be_meant_is_said_before_the_run(tmp_path, own_home, caplog):
+def test_impossible_expectations_are_reported_before_a_run(tmp_path, own_home, caplog):
     tool = {"name": "book", "parameters": {"type": "object", "properties": {"day": {"type": "string"}}}}
     odd = {
         "id": "odd",
@@ -104,7 +104,7 @@ def call(**more: object) -> dict:
         ([one("a", call(accepted_arguments={"day": []}), tools=[TOOL])], "book accepts no value of day"),
     ],
 )
-def test_what_can_hardly_be_meant_is_a_line_with_file_and_row(tmp_path, capsys, rows, said):
+def test_improbable_entries_are_findings_with_file_and_row(tmp_path, capsys, rows, said):
     folder = write(tmp_path / "set", *rows, corpus=CORPUS)
     assert main(["lint", str(folder)]) == 1
     found, *rest = capsys.readouterr().out.splitlines()
@@ -127,7 +127,7 @@ def test_what_can_hardly_be_meant_is_a_line_with_file_and_row(tmp_path, capsys, 
         [one("a", {"user": "x", "scored": False}, {"user": "y", "no_call": True})],
     ],
 )
-def test_what_may_well_be_meant_is_not_found(tmp_path, capsys, rows):
+def test_plausible_entries_are_no_findings(tmp_path, capsys, rows):
     assert main(["lint", str(write(tmp_path / "set", *rows, corpus=CORPUS))]) == 0
     assert "set: 0 found" in capsys.readouterr().out
 
@@ -140,7 +140,7 @@ def test_documents_that_are_the_same_are_found(tmp_path, capsys):
         assert ("corpus.jsonl: e: the same as d" in capsys.readouterr().out) is bool(count)
 
 
-def test_a_lookup_without_documents_is_found_and_too_few_conversations_are_a_note(tmp_path, capsys):
+def test_lookup_without_documents_is_a_finding_and_few_conversations_a_note(tmp_path, capsys):
     rows = [one(f"c{n}", asked(LONG[n], f"answer {n}")) for n in range(6)]
     assert main(["lint", str(write(tmp_path / "five", *rows[:5]))]) == 0
     assert "note: five: 5 conversations are too few" in capsys.readouterr().out
@@ -152,7 +152,7 @@ def test_a_lookup_without_documents_is_found_and_too_few_conversations_are_a_not
     assert "no such data set folder" in capsys.readouterr().err
 
 
-def test_questions_to_a_memory_are_told_apart_by_whose_memory_it_is(tmp_path, capsys):
+def test_equal_questions_to_different_memories_are_no_duplicates(tmp_path, capsys):
     told = [{**SESSIONS[0], "conversation_id": name} for name in ("ann", "bo")]
     questions = [
         {"id": f"q{n}", "conversation_id": name, "question": "What does she play?", "reference_answers": [answer]}
@@ -164,7 +164,7 @@ def test_questions_to_a_memory_are_told_apart_by_whose_memory_it_is(tmp_path, ca
     assert "questions.jsonl:3: turn 0 of q2: the same is asked in turn 0 of q0 in row 1" in found
 
 
-def test_almost_the_same_is_found_among_thousands_without_comparing_each_with_each(tmp_path):
+def test_near_duplicates_among_thousands_are_found_fast(tmp_path):
     rows = [one(f"c{n}", asked(" ".join(f"word{n * 7 + k}" for k in range(20)), "x")) for n in range(3000)]
     near = one("near", asked(" ".join(f"word{7 + k}" for k in range(20)) + " more", "x"))
     found = list(lint(load_dataset(write(tmp_path / "set", *rows, near))))
@@ -182,7 +182,7 @@ def test_our_own_sets_are_clean(folder, capsys):
     assert main(["lint", str(folder)]) == 0, capsys.readouterr().out
 
 
-def test_of_the_public_sets_only_a_question_that_is_asked_twice_is_found():
+def test_public_sets_have_only_duplicate_questions_as_findings():
     folders = [file.parent for name in ("conversations", "questions") for file in PUBLIC.glob(f"*/{name}.jsonl")]
     found = {folder.name: lines for folder in folders if (lines := list(lint(load_dataset(folder))))}
     assert {name: len(lines) for name, lines in found.items()} in ({}, {"lihua": 1})

@@ -49,7 +49,7 @@ def test_half_a_memory_set_is_refused(tmp_path):
         load_dataset(folder)
 
 
-def test_questions_become_turns_and_sessions_stand_in_order_of_their_dates(tmp_path):
+def test_questions_become_turns_and_sessions_are_sorted_by_date(tmp_path):
     dataset = load_dataset(write(tmp_path / "told"))
     assert [session.session_id for session in dataset.memory_sessions["ann"]] == ["early", "late"]
     second = dataset.conversations[1]

@@ -11,7 +11,7 @@ from support.paths import OWN, ROOT
 LAWS = load_dataset(ROOT / "datasets" / "laws")
 
 
-def test_the_laws_are_as_large_and_as_mixed_as_their_card_says():
+def test_laws_match_their_card():
     kinds = Counter(turn.metadata["kind"] for c in LAWS.conversations for turn in c.turns)
     assert len(LAWS.documents) >= 17
     assert all(300 <= len(d.text.split()) <= 900 for d in LAWS.documents)
@@ -51,7 +51,7 @@ def test_memory_and_assistant_are_as_large_and_as_mixed_as_their_cards_say():
     assert all(f"| `{name}` | {n} |" in card for name, n in calls.items())
 
 
-def test_what_the_memory_questions_ask_for_was_told_in_an_earlier_session_and_still_holds():
+def test_memory_questions_ask_for_current_facts_of_earlier_sessions():
     for conversation in load_dataset(OWN / "memory").conversations:
         told = {}  # content -> session
         for number, turn in enumerate(conversation.turns):
@@ -84,7 +84,7 @@ def test_every_expected_call_of_the_assistant_fits_its_tool_and_has_a_result():
                 assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), where
 
 
-def test_the_channel_is_as_mixed_as_its_card_says_and_every_trap_has_its_bait():
+def test_channel_matches_its_card_and_every_trap_has_its_bait():
     channel = load_dataset(OWN / "channel")
     card = (OWN / "channel" / "README.md").read_text()
     kinds = Counter(question.metadata["category"] for question in channel.conversations)
