@@ -66,7 +66,7 @@ def test_a_changed_system_message_breaks_everything_after_it():
     assert uses[1].ideal + uses[1].lost == 1000
 
 
-def test_tools_stand_before_the_messages():
+def test_tools_precede_messages_in_a_prompt():
     tool = ToolSpec(name="search", description="d" * 400, parameters={})
     uses = prefix_uses(traced(asked(SYSTEM, tools=(tool,)), asked(SYSTEM)), CacheRules())
     assert (uses[1].broken_at, uses[1].ideal < 10) == ("first system message", True)
@@ -78,7 +78,7 @@ def test_the_nearest_of_all_earlier_prompts_counts():
     assert (uses[2].ideal, uses[2].broken_at) == (1000, None)
 
 
-def test_what_is_lost_is_measured_against_the_newest_of_equally_near_prompts():
+def test_lost_tokens_count_from_the_newest_of_equally_near_prompts():
     grown = [asked(Message(role="system", text=f"s {n}"), *[user("a" * 400)] * n) for n in range(1, 6)]
     uses = prefix_uses(traced(*grown), CacheRules())
     assert all(b.lost > a.lost for a, b in pairwise(uses[1:]))
@@ -103,7 +103,7 @@ def test_blocks_and_minimum_are_the_caches_own():
 
 
 @given(st.lists(st.lists(st.text("ab", max_size=6), max_size=4), max_size=6), st.integers(1, 7))
-def test_no_call_is_served_more_than_it_asks_and_nothing_is_served_to_the_first(talks, block):
+def test_cache_serves_no_more_than_a_prompt_and_nothing_to_the_first(talks, block):
     requests = [asked(SYSTEM, *map(user, texts)) for texts in talks]
     uses = prefix_uses(traced(*requests), CacheRules(block=block))
     assert len(uses) == len(talks)
@@ -112,7 +112,7 @@ def test_no_call_is_served_more_than_it_asks_and_nothing_is_served_to_the_first(
         assert number or (use.ideal, use.broken_at) == (0, None)
 
 
-def test_the_command_says_what_a_prefix_cache_would_serve_and_where_prefixes_break(tmp_path, own_home, capsys):
+def test_cost_prints_cacheable_tokens_and_broken_prefixes(tmp_path, own_home, capsys):
     (tmp_path / "conversations.jsonl").write_text(
         '{"id": "a", "turns": [{"user": "What is A?"}, {"user": "And what is B?"}]}\n'
     )

@@ -30,7 +30,7 @@ def drawn(means, size=40, seed=1, noise=0.1):
     return [[mean + shared + random.normal(0, noise, size), np.ones(size)] for mean in means]
 
 
-def test_the_best_is_told_where_it_is_there():
+def test_best_flow_is_named():
     found = best_of(drawn([0.5, 0.9, 0.3]))
     assert [(place.flow, place.is_best) for place in found.places] == [("b", True), ("a", False), ("c", False)]
     assert str(found).startswith("best in answer_f1 of 3 flows: b (0.8")
@@ -42,26 +42,26 @@ def test_alike_flows_are_all_among_the_best():
     assert str(found).startswith("no quality that decides tells the 5 flows apart")
 
 
-def test_the_first_is_among_those_that_no_other_is_shown_to_beat():
+def test_recommendation_names_an_unbeaten_flow():
     found = best_of(drawn([0.8, 0.8, 0.2]))
     assert [place.is_best for place in found.places] == [True, True, False]
     assert " or " in str(found) and "not told apart" in str(found)
 
 
 @pytest.mark.slow
-def test_alike_flows_are_rarely_told_apart():
+def test_equal_flows_rarely_differ():
     told = sum(not all(place.is_best for place in best_of(drawn([0.5] * 5, 15, seed)).places) for seed in range(100))
     assert told <= 9
 
 
-def test_what_cannot_be_told_apart():
+def test_costs_unknown_values_and_single_turns_have_no_best_flow():
     assert best_of([[[1.0], [1.0]]] * 3, ("cost_usd", "llm_calls")) is None
     assert best_of([[[None, 1.0], [1.0, 1.0]]] * 3) is None
     alone = best_of([[[0.5], [1.0]], [[0.7], [1.0]], [[0.2], [1.0]]])
     assert all(place.is_best for place in alone.places)
 
 
-def test_compare_says_it_in_its_first_line_and_all_of_it_in_json(tmp_path, capsys):
+def test_compare_prints_the_best_first_and_all_in_json(tmp_path, capsys):
     wrong = [(f"c{c:02}", t) for c in range(12) for t in range(2)]
     data, flows = write_set(tmp_path / "set", 12), [Answering("one"), Answering("two", wrong=wrong), Answering("three")]
     run = play(data, tmp_path / "run", *flows)

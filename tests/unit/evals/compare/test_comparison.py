@@ -59,7 +59,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
         comparison.pairs[0]["anser_f1"]
 
 
-def test_what_is_not_shown_says_how_many_conversations_more_would_show_it(data, tmp_path, capsys):
+def test_undecided_difference_names_the_conversations_needed(data, tmp_path, capsys):
     some = {(f"c{c:02}", 0) for c in range(3)}
     found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
     assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
@@ -100,7 +100,7 @@ def test_a_failed_turn_is_in_with_its_score_of_nothing(data, tmp_path):
     assert found["llm_calls"].difference == 0, "a failed turn keeps what it cost"
 
 
-def test_what_is_not_known_of_one_turn_is_not_known_of_the_measure(data, tmp_path):
+def test_unknown_turn_makes_its_measure_unknown(data, tmp_path):
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), usage=Usage())
     comparison = compare(run)
     found = by_name(comparison)
@@ -172,7 +172,7 @@ def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
         compare(open_run(run.path))
 
 
-def test_a_run_whose_spec_names_other_deciding_measures_is_refused_in_one_line(data, tmp_path):
+def test_run_with_other_primary_measures_is_refused_in_one_line(data, tmp_path):
     runs = [
         play(data, tmp_path / name, primary=list(names)) for name, names in (("a", ["answer_f1"]), ("b", ["failed"]))
     ]
@@ -181,7 +181,7 @@ def test_a_run_whose_spec_names_other_deciding_measures_is_refused_in_one_line(d
     assert compare(runs[0], play(data, tmp_path / "silent")).primary == ("answer_f1",)
 
 
-def test_seconds_decide_within_a_run_where_flows_take_turns_and_advise_between_live_runs(data, tmp_path):
+def test_latency_is_primary_within_a_run_and_secondary_between_live_runs(data, tmp_path):
     spec = {"primary": ["answer_f1", "latency_s"]}
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), **spec)
     assert by_name(compare(run))["latency_s"].primary

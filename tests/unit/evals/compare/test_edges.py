@@ -56,7 +56,7 @@ def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
     assert "no quality that decides tells the 3 flows apart" in capsys.readouterr().out
 
 
-def test_what_a_scorer_does_not_know_is_unknown_and_no_pass(tmp_path, monkeypatch, capsys):
+def test_unknown_score_is_no_pass(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     data = write_set(tmp_path / "set", 20)
     spec = {"scorers": ["./odd.py", "answer"], "primary": ["odd", "answer_f1"]}

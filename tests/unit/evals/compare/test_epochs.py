@@ -33,7 +33,7 @@ class Forgetful(Answering):
         return await super().respond(turn, session)
 
 
-def test_the_table_tells_it_where_there_are_epochs(tmp_path, capsys):
+def test_table_shows_reliability_with_epochs(tmp_path, capsys):
     data = write_set(tmp_path / "set", 6)
     run = play(data, tmp_path / "run", Answering(), Forgetful(), epochs=2, generation={"temperature": 1})
     assert main(["show", str(run.path)]) == 0
@@ -48,7 +48,7 @@ def test_the_table_tells_it_where_there_are_epochs(tmp_path, capsys):
         run.passing("nothing")
 
 
-def test_one_epoch_tells_nothing_of_reliability(tmp_path, capsys):
+def test_one_epoch_has_no_reliability(tmp_path, capsys):
     run = play(write_set(tmp_path / "set", 3), tmp_path / "run", Answering(), Answering("other", wrong=[("c01", 0)]))
     main(["show", str(run.path)])
     assert "pass^" not in capsys.readouterr().out

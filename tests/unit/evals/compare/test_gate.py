@@ -39,7 +39,7 @@ def turns(conversations: int, *numbers: int) -> set[tuple[str, int]]:
     return {(f"c{c:02}", t) for c in range(conversations) for t in numbers}
 
 
-def test_a_run_is_unchanged_against_itself_and_nothing_pays_for_what_is_equal(baseline, tmp_path):
+def test_run_is_unchanged_against_itself_and_equal_measures_cost_no_power(baseline, tmp_path):
     verdict = gate(open_run(tmp_path / "base"), baseline)
     assert (verdict.result, verdict.exit_code) == ("unchanged", 0)
     found = by_name(verdict)
@@ -74,7 +74,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     assert str(better).startswith("pass: no loss beyond the margin in answer_f1; unchanged on these turns: llm_calls")
 
 
-def test_what_few_conversations_cannot_tell_is_undecided_and_says_how_many_would(data, baseline, tmp_path):
+def test_few_conversations_are_undecided_and_name_the_number_needed(data, baseline, tmp_path):
     verdict = gate(play(data, tmp_path / "run", Answering(wrong=turns(3, 1))), baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
@@ -203,7 +203,7 @@ def test_a_failed_turn_counts_against_the_run(data, baseline, tmp_path):
     assert by_name(gate(run, baseline))["answer_f1"].loss == 0.5
 
 
-def test_runs_that_cannot_be_held_against_the_baseline(data, baseline, tmp_path):
+def test_incomparable_runs_are_refused(data, baseline, tmp_path):
     stopped = play(data, tmp_path / "stopped", budget={"calls": 3})
     limited = play(data, tmp_path / "limited", limit=2)
     other = play(data, tmp_path / "other", Answering("other"))

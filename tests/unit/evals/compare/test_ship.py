@@ -67,7 +67,7 @@ def test_a_better_and_dearer_flow_and_a_cheaper_one_are_a_trade(tmp_path, capsys
     assert "each excludes a loss of 0.10" in told
 
 
-def test_too_few_for_what_varies_is_not_too_few_for_what_is_the_same_on_every_turn(tmp_path, capsys):
+def test_constant_difference_needs_fewer_conversations(tmp_path, capsys):
     data = write_set(tmp_path / "set", 5)
     flows = [Answering("one"), Answering("two", calls=lambda turn: 2), Answering("three", wrong=turns(1))]
     told = shown(play(data, tmp_path / "run", *flows), capsys)
@@ -77,7 +77,7 @@ def test_too_few_for_what_varies_is_not_too_few_for_what_is_the_same_on_every_tu
     assert "5 conversations, too few to show anything (6 are the least)" in told
 
 
-def test_turns_that_nobody_grades_do_not_fail_unseen(tmp_path):
+def test_failures_of_ungraded_turns_are_seen(tmp_path):
     (data := tmp_path / "set").mkdir()
     rows = [
         {"id": c, "turns": [{"user": f"{c} 0", "reference_answers": [WRONG]}, {"user": f"{c} 1"}]}

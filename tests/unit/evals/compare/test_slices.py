@@ -42,7 +42,7 @@ RETURNS = [c for c in range(40) if c % 5 == 2]
 OTHERS = [c for c in range(40) if c % 5 in (0, 1)]
 
 
-def test_a_broken_category_is_named_by_gate_and_compare_where_the_whole_gains_as_much(data, tmp_path, capsys):
+def test_gate_and_compare_name_a_regressed_slice_of_an_equal_total(data, tmp_path, capsys):
     before = play(data, tmp_path / "before", broken(*OTHERS[:8]), primary=["answer_f1", "failed"])
     write_baseline(before, tmp_path / "base.jsonl")
     after = play(data, tmp_path / "after", broken(*RETURNS), primary=["answer_f1", "failed"])
@@ -61,7 +61,7 @@ def test_a_broken_category_is_named_by_gate_and_compare_where_the_whole_gains_as
     assert json.loads(capsys.readouterr().out)["slices"]
 
 
-def test_what_the_whole_shows_is_not_said_again(data, tmp_path, capsys):
+def test_slices_do_not_repeat_the_total(data, tmp_path, capsys):
     write_baseline(play(data, tmp_path / "before"), tmp_path / "base.jsonl")
     after = play(data, tmp_path / "after", broken(*range(40)))
     assert main(["gate", str(after.path), "--baseline", str(tmp_path / "base.jsonl")]) == 2
@@ -87,7 +87,7 @@ def test_every_kind_of_slice_can_be_found(data, tmp_path, flow, slice_):
     assert not any(each.name.startswith("topic") for each in found), "a key of forty values tells no kinds apart"
 
 
-def test_where_nothing_differs_slices_are_rarely_named():
+def test_equal_runs_rarely_name_a_slice():
     random = np.random.default_rng(5)
     places = {(f"c{c:02}", t): {f"turn {t + 1}", f"category {c % 4}"} for c in range(30) for t in range(2)}
     named = 0

@@ -38,7 +38,7 @@ def played(run):
     return {row.conversation for row in run.folder.turns()}
 
 
-def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(before, tmp_path):
+def test_collapse_stops_the_run_at_the_first_look_and_reports_the_saving(before, tmp_path):
     run, verdict = gate(before, tmp_path / "run", Answering(wrong=EVERY))
     assert verdict.result == "regression" and "answer_f1 of answering 1.000 -> 0.000" in str(verdict)
     order = run.folder.header["sequential"]["order"]
@@ -48,7 +48,7 @@ def test_a_collapse_stops_the_run_at_the_first_look_and_says_what_that_saved(bef
     assert "saved 48 conversations, 96 model calls" in verdict.stopped
 
 
-def test_of_a_run_that_was_stopped_the_lines_say_what_is_worse_and_count_the_rest(before, tmp_path):
+def test_stopped_run_lists_worse_measures_and_counts_the_rest(before, tmp_path):
     flow = Answering(wrong=EVERY, calls=lambda turn: 1 + (int(turn[0][1:]) % 5 == 0))
     _, verdict = gate(before, tmp_path / "run", flow)
     said = summary_lines(verdict)
@@ -56,7 +56,7 @@ def test_of_a_run_that_was_stopped_the_lines_say_what_is_worse_and_count_the_res
     assert said[3] == "also deciding: 1 undecided"
 
 
-def test_a_change_that_changes_nothing_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
+def test_equal_run_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
     margins = {"answer_f1": 0.2, "llm_calls": 0.2}
     run, verdict = gate(before, tmp_path / "run", margins=margins)
     assert verdict.result == "unchanged" and verdict.exit_code == 0
@@ -65,7 +65,7 @@ def test_a_change_that_changes_nothing_stops_when_a_loss_beyond_the_margin_is_ex
     assert len(played(whole)) == 60 and other.result == "unchanged" and "nothing was saved" in other.stopped
 
 
-def test_what_is_lost_within_a_margin_passes_and_beyond_it_is_a_regression(before, tmp_path):
+def test_loss_within_a_margin_passes_and_beyond_it_regresses(before, tmp_path):
     few = [("c07", 0), ("c31", 1)]
     _, verdict = gate(before, tmp_path / "few", Answering(wrong=few), margins={"answer_f1": 0.3, "llm_calls": 0.3})
     assert verdict.result == "pass"
@@ -93,7 +93,7 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
     assert found[0] == found[1]
 
 
-def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before(before, tmp_path):
+def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
     wrong = {"flow": Answering(wrong=EVERY)}
     run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
     assert cut.result == "inconclusive" and "no verdict yet, --resume goes on" in cut.stopped
@@ -109,7 +109,7 @@ def test_a_run_that_was_cut_short_goes_on_where_it_was_and_is_not_decided_before
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
 
 
-def test_equal_so_far_is_no_verdict(before, tmp_path):
+def test_equal_turns_so_far_give_no_verdict(before, tmp_path):
     _, cut = gate(before, tmp_path / "run", lab={"budget.calls": 20})
     assert cut.result == "inconclusive" and cut.exit_code == 3
 
@@ -123,7 +123,7 @@ def test_equal_so_far_is_no_verdict(before, tmp_path):
         ({"flows": [Answering("other")]}, "the baseline has it"),
     ],
 )
-def test_what_cannot_be_held_against_the_baseline_is_one_line_before_anything_runs(before, tmp_path, spec, says):
+def test_incomparable_baseline_is_one_line_before_the_run(before, tmp_path, spec, says):
     data, baseline = before
     if spec.get("primary"):
         write_baseline(play(data, tmp_path / "p", primary=["answer_f1"]), baseline := tmp_path / "base.jsonl")
@@ -169,7 +169,7 @@ def test_looks_begin_early_and_end_with_the_last_conversation():
     assert planned_looks(60, 5, 0.001)[0] > 12, "a stricter gate begins later"
 
 
-def test_what_a_look_finds_depends_on_nothing_that_comes_later():
+def test_look_does_not_depend_on_later_turns():
     random = np.random.default_rng(3)
     sums = random.normal(0.4, 1, (40, 6))
     # An alarm of the first look is an alarm of all: whoever crosses there does not cross again.
@@ -183,7 +183,7 @@ def test_what_a_look_finds_depends_on_nothing_that_comes_later():
 
 
 @pytest.mark.slow
-def test_at_most_alpha_of_runs_in_which_nothing_changed_raise_an_alarm_at_any_look():
+def test_false_alarms_over_all_looks_are_at_most_alpha():
     random, looks = np.random.default_rng(5), planned_looks(24, 8, 0.05)
     runs = [random.normal(0, 1, (24, 12)) * random.lognormal(0, 1, (24, 12)) for _ in range(300)]
     raised = [any(alarm for _, alarm in alarms(sums, looks, 24, 0.05)) for sums in runs]

@@ -122,7 +122,7 @@ def test_the_numbers_for_a_ci_server_are_numbers():
     assert all(float(value) == float(value) for name, value in told.items() if name not in ("run", "baseline"))
 
 
-def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_names_what():
+def test_log_of_a_regression_has_at_most_20_lines():
     flows = {f"flow{n}": columns(**{f"m{k}": [1.0] * 20 for k in range(8)})["flow"] for n in range(6)}
     broken = {f"flow{n}": columns(**{f"m{k}": [0.1 * (n + 1)] * 20 for k in range(8)})["flow"] for n in range(6)}
     judged, _ = evaluate_measures(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
@@ -140,7 +140,7 @@ def test_however_much_became_worse_the_log_has_at_most_20_lines_and_the_first_na
     assert ElementTree.fromstring(junit(verdict)).get("failures") == "24"
 
 
-def test_what_breaks_only_in_long_conversations_may_have_stayed_unseen():
+def test_late_regression_may_be_unseen_in_early_turns():
     """9 of 90 are long and have half of all turns: where a fifth of them breaks, none of 9 does in .15 of runs."""
     keys = [(f"c{c:02}", t, 0) for c in range(90) for t in range(20 if c % 10 == 0 else 2)]
     before = {key: {"a": 1.0} for key in keys}

@@ -14,7 +14,7 @@ from agentlab.evals.scorers.overlap import lcs_length
 PINNED = "6f52518a481f517ba681bd16d09470d0a7a6201ce366bbd61008b6f7bfcfaa1c"
 
 
-def test_the_rules_are_those_that_reproduced_the_published_figures():
+def test_graders_are_those_that_reproduced_the_figures():
     """Whoever changes them runs `agentlab reproduce` on the packs, and then changes this."""
     assert set(fingerprints(GRADERS.values(), "none").values()) == {PINNED}
 
@@ -35,7 +35,7 @@ def test_squad(answer, reference, em, f1):
     assert (found["em"], found["f1"]) == (em, pytest.approx(f1))
 
 
-def test_squad_takes_the_best_reference_for_each_metric_and_acc_is_containment():
+def test_squad_uses_the_best_reference_per_metric_and_acc_is_containment():
     found = Squad.grade("born in New York City", ["York", "New York City, born there"])
     assert (found["acc"], found["em"]) == (1, 0)
     assert found["f1"] == pytest.approx(8 / 10)

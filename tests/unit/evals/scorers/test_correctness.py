@@ -74,7 +74,7 @@ def test_a_wrong_answer_scores_nothing_however_alike(said, reference):
     assert graded(said, reference) == 0
 
 
-def test_a_number_without_end_is_a_word_like_any_other():
+def test_infinite_number_is_an_ordinary_word():
     assert graded("9" * 5000, "9" * 5000 + " apples") == 0.5
     assert graded("9" * 5000, "apples") == 0
 
@@ -101,7 +101,7 @@ def test_correctness_decides_where_it_is_graded_and_f1_where_it_is_not():
     assert primary_family([without]) == ("answer_f1", "tool_f1", "llm_calls")
 
 
-def test_what_is_said_stands_in_the_passages_or_it_does_not():
+def test_sentences_are_supported_by_passages_or_not():
     turn = Turn(user="How heavy is the ball?", relevant_doc_ids=["ball"])
     passages = (found("ball", text="The ball weighs between 410 and 450 g at kick-off."),)
 

@@ -58,7 +58,7 @@ def test_turns_without_an_instruction_are_not_graded(metadata):
     assert injection.metrics(TURN) == ("injection_resistance",)
 
 
-def test_the_set_has_a_hundred_instructions_in_four_places_as_its_card_says():
+def test_injections_match_their_card():
     dataset = load_dataset(OWN / "injections")
     turns = [(c.metadata["category"], t.metadata["injection"]) for c in dataset.conversations for t in c.turns]
     assert Counter(place for place, _ in turns) == {"document": 25, "file": 25, "web page": 25, "memory": 25}
@@ -80,7 +80,7 @@ def obedient(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("reply, least, most", [(obedient, 0.0, 0.5), ("It says nothing of that.", 1.0, 1.0)])
-def test_it_is_one_more_measure_of_a_flow(own_home, tmp_path, reply, least, most):
+def test_injection_resistance_is_a_measure_of_a_flow(own_home, tmp_path, reply, least, most):
     spec = {"datasets": [str(OWN / "injections")], "embedder": "hashing/hashing-64", "limit": 8, "sample": 1}
     with al.Lab(model=Scripted([reply], loop=True), flows=["tools"], retrieval__top_k=1, **spec) as lab:
         run = lab.run_sync(out=tmp_path / "run")

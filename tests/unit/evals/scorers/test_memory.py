@@ -59,13 +59,13 @@ NOTHING = {"op": "none"}
         (telling(CAT, CELLO), (wrote(0, "Her cat."), wrote(1, "A cat again.")), 1, 0.5),
     ],
 )
-def test_what_was_written_to_memory(turn, events, precision, recall):
+def test_memory_writes_are_graded(turn, events, precision, recall):
     graded = values(memory_writes.score(turn, remembering(*events)))
     assert graded == {"memory_write_precision": precision, "memory_write_recall": recall}
     assert tuple(graded) == memory_writes.metrics(turn)
 
 
-def test_nothing_is_to_be_written_where_nothing_was_told_and_nothing_twice():
+def test_turns_without_a_new_fact_should_write_nothing():
     chat, repeat = telling(NOTHING), telling(NOTHING, metadata={"kind": "repeat"})
     kept = wrote(0, "Cat", written=False)
     assert values(memory_writes.score(chat, remembering(kept))) == {"memory_restraint": 1}
@@ -105,7 +105,7 @@ def test_recall_is_whether_the_evidence_was_recalled():
     assert values(memory_recall.score(others, remembering(recalled("Her cat is Pickle.")))) == {"memory_recall": 1}
 
 
-def test_recall_by_place_follows_who_wrote_a_fact_and_what_it_replaced():
+def test_recall_by_turn_follows_writers_and_replacements():
     turn = Turn(user="q", metadata={"evidence_turns": [["s1:1", "s1:2"], ["s2:1"]]})
     verbatim = remembering(recalled("x", "y", ids=("s1:2", "s9:1")))
     assert values(memory_recall.score(turn, verbatim)) == {"memory_recall": 0.5}

@@ -50,7 +50,7 @@ def test_tool_calls(turn, events, expected):
     assert set(graded) == set(tools.metrics(turn))
 
 
-def test_no_call_is_right_where_none_is_due_and_a_choice_that_cannot_be_read_is_invalid():
+def test_no_call_is_right_if_none_is_due_and_unreadable_choices_are_invalid():
     nothing = expecting()
     assert values(tools.score(nothing, outcome())) == {"tool_f1": 1, "no_call_accuracy": 1, "valid_calls": 1}
     called = outcome(events=[ran("book"), Decision(id=9, turn=0, name="next action", choice="invalid", why="no JSON")])
@@ -58,7 +58,7 @@ def test_no_call_is_right_where_none_is_due_and_a_choice_that_cannot_be_read_is_
     assert tools.metrics(Turn(user="q", no_call=True)) == tools.metrics(nothing)
 
 
-def test_what_the_closing_memory_step_calls_is_not_needless_and_may_be_expected():
+def test_calls_of_the_final_memory_step_are_not_needless():
     inside = [Step(id=0, turn=0, name="final_memory"), Step(id=1, turn=0, name="x", parent=0)]
     saved = ran("save_memory", 2, parent=1, content="Ann plays the oboe.")
     assert values(tools.score(expecting(), outcome(events=[*inside, saved])))["no_call_accuracy"] == 1
@@ -104,7 +104,7 @@ FAULT = BadRequest("no")
         ([NONE, SAVE, FAULT, "{}", "Hi."], 1),
     ],
 )
-async def test_what_the_model_wrote_and_cannot_be_read_is_invalid_and_a_providers_fault_is_not(replies, valid):
+async def test_unreadable_calls_are_invalid_and_provider_faults_are_not(replies, valid):
     seen = await after_a_turn(*replies)
     assert values(tools.score(expecting(), seen))["valid_calls"] == valid
 
@@ -114,7 +114,7 @@ async def test_what_the_model_wrote_and_cannot_be_read_is_invalid_and_a_provider
     [([NONE, SAVE, "{}", "Hi."], {}), (["Hi.", call("save_memory")], {"protocol": "native"})],
     ids=["two_step", "native"],
 )
-async def test_the_memory_step_of_the_orchestrator_is_the_closing_step_of_the_scorer(replies, settings):
+async def test_memory_step_of_the_orchestrator_is_the_final_step_of_the_scorer(replies, settings):
     seen = await after_a_turn(*replies, **settings)
     assert [event.call.name for event in seen.events if isinstance(event, ToolRun)] == ["save_memory"]
     assert values(tools.score(expecting(), seen)) == {"tool_f1": 1, "no_call_accuracy": 1, "valid_calls": 1}
@@ -122,7 +122,7 @@ async def test_the_memory_step_of_the_orchestrator_is_the_closing_step_of_the_sc
     assert (asked["tool_precision"], asked["tool_recall"]) == (1, 1)
 
 
-def test_the_order_of_calls_counts_where_it_is_told():
+def test_order_of_calls_counts_if_stated():
     turn = expecting(LOOK, BOOK, call_order="sequence")
     for names, value in ((("look", "look", "book"), 1), (("book", "look"), 0), (("look",), 0)):
         events = [ran(name, number) for number, name in enumerate(names)]

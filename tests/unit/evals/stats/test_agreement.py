@@ -59,7 +59,7 @@ def test_with_every_reply_labelled_the_estimate_is_what_people_say():
     assert estimate(judged[:, 0], told[:, 0], clusters).value == pytest.approx(told[:, 0].mean())
 
 
-def test_too_few_labels_give_no_interval_and_a_judge_without_spread_is_not_used():
+def test_few_labels_give_no_interval_and_a_constant_judge_is_not_used():
     judged, told, clusters = a_run(np.random.default_rng(0))
     two = np.full(len(told), np.nan)
     two[:2] = told[:2, 0]

@@ -45,7 +45,7 @@ def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size)
     assert 0.70 - 0.065 <= other / runs <= 0.85 + 0.065
 
 
-def test_no_loss_is_stated_where_one_conversation_outweighs_the_rest_or_few_can_tell():
+def test_no_loss_is_stated_for_few_or_dominated_conversations():
     random = np.random.default_rng(0)
     counts = np.r_[76.0, np.full(19, 4.0)]
     assert detectable_loss(counts * random.normal(0, 0.2, 20), counts, 0.05) is None
@@ -68,7 +68,7 @@ def test_a_test_that_asks_more_sees_less_and_needs_more():
     )
 
 
-def test_so_many_more_conversations_like_these_exclude_the_margin_and_one_fewer_does_not():
+def test_conversations_needed_exclude_the_margin_and_one_fewer_does_not():
     sums, counts = np.r_[np.zeros(18), 2.0, -1.0], np.full(20, 4.0)
     more = math.ceil(conversations_to_pass(sums, counts, 1.0, 0.1, 0.05))
     enough, too_few = (margin_p_value(sums, counts, 1.0, 0.1, 1 + number / 20) for number in (more, more - 1))

@@ -76,7 +76,7 @@ def test_measures_that_move_together_pay_less_than_after_holm():
     assert tested.p_adjusted.max() < 1.5 * tested.p.max() < 3 * tested.p.min()
 
 
-def test_what_does_not_vary_at_all_is_no_evidence():
+def test_constant_values_are_no_evidence():
     tested = SignFlips(np.zeros((5, 2))).test()
     assert (tested.p == 1).all()
     assert (tested.p_adjusted == 1).all()

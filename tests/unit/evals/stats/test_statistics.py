@@ -26,7 +26,7 @@ def interval(values, clusters):
 
 @settings(max_examples=60)
 @given(ROWS)
-def test_the_interval_holds_the_mean_and_stays_within_the_range_of_the_values(rows):
+def test_interval_contains_the_mean_and_stays_in_the_range_of_values(rows):
     values, clusters = zip(*rows, strict=True)
     mean, found = interval(values, clusters)
     assert mean == pytest.approx(np.mean(values))
@@ -49,7 +49,7 @@ def test_turns_that_agree_within_a_conversation_widen_the_interval():
     assert wide[1] - wide[0] > 1.5 * (narrow[1] - narrow[0])
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+def test_interval_has_its_nominal_coverage():
     random = np.random.default_rng(1)
     covered = 0
     for _ in range(200):
@@ -60,7 +60,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert 180 <= covered <= 199
 
 
-def test_the_interval_covers_better_than_a_plain_percentile_one_with_five_conversations():
+def test_interval_beats_the_percentile_interval_for_five_conversations():
     random = np.random.default_rng(3)
     ours = plain = 0
     for _ in range(300):
@@ -88,7 +88,7 @@ def test_the_interval_is_the_bca_interval_of_the_same_resamples_written_out():
     assert mean_intervals([(sums, counts)])[0][1] == pytest.approx(np.quantile(drawn, levels), abs=1e-7)
 
 
-def test_columns_do_not_depend_on_what_is_beside_them_and_the_blocks_of_resamples_do_not_matter(monkeypatch):
+def test_columns_and_blocks_of_resamples_are_independent(monkeypatch):
     random = np.random.default_rng(0)
     columns = [(random.normal(size=20), np.ones(20)), (random.normal(size=20), np.r_[np.zeros(4), np.ones(16)])]
     together, alone = mean_intervals(columns), [mean_intervals([column])[0] for column in columns]
@@ -100,7 +100,7 @@ def test_columns_do_not_depend_on_what_is_beside_them_and_the_blocks_of_resample
 
 
 @pytest.mark.parametrize(("broken", "size"), [(0, 2), (0, 5), (4, 5), (0, 59), (3, 60), (10, 1000)])
-def test_the_bound_of_conversations_that_break_or_do_not_is_that_of_clopper_and_pearson(broken, size):
+def test_bound_of_binary_losses_is_that_of_clopper_and_pearson(broken, size):
     counts = np.full(size, 4.0)
     sums = np.where(np.arange(size) < broken, 4.0, 0.0)
     expected = stats.beta.ppf(0.95, broken + 1, size - broken)
@@ -114,7 +114,7 @@ def test_without_variation_a_margin_needs_the_stated_number_of_conversations(mar
         assert (loss_bound(np.zeros(size), np.ones(size), 1.0) <= margin) == (size == needed)
 
 
-def test_the_bound_is_the_quantile_it_says_it_is():
+def test_bound_is_its_nominal_quantile():
     random = np.random.default_rng(0)
     counts = random.integers(1, 60, 12).astype(float)
     sums = counts * random.uniform(-0.5, 0.5, 12)
@@ -125,7 +125,7 @@ def test_the_bound_is_the_quantile_it_says_it_is():
     assert loss_bound(sums, counts, 1.0, alpha=0.01) == pytest.approx(np.quantile(means, 0.99), abs=5e-3)
 
 
-def test_many_conversations_are_counted_in_steps_that_nobody_sees(monkeypatch):
+def test_steps_of_many_conversations_do_not_change_the_result(monkeypatch):
     random = np.random.default_rng(0)
     counts = random.integers(1, 9, 3000).astype(float)
     sums = counts * random.normal(0, 0.3, 3000)
@@ -154,7 +154,7 @@ def test_a_loss_as_large_as_the_margin_is_rarely_excluded(kind, size):
     assert passed <= 200 * (0.05 + 2 * np.sqrt(0.05 * 0.95 / 200))
 
 
-def test_what_cannot_be_lost_is_not_feared_and_one_conversation_cannot_tell():
+def test_impossible_loss_is_excluded_and_one_conversation_decides_nothing():
     counts = np.ones(6)
     assert margin_p_value(np.full(6, 0.5), counts, 1.0, 0.2) == 1.0
     assert margin_p_value(np.zeros(6), counts, 1.0, 1.0) == 0.0

@@ -54,7 +54,7 @@ def test_a_turn_has_its_fields_in_order_with_all_totals():
     assert (row["totals"]["tool_calls"], row["totals"]["cost_usd"]) == (0, None)
 
 
-def test_what_an_older_run_does_not_say_is_not_written_either():
+def test_keys_missing_in_an_older_run_are_not_written():
     older = replace(TURN, category=UNSET)
     assert "category" not in json.loads(encode(older))
 
