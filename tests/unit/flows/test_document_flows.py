@@ -139,7 +139,7 @@ async def test_initial_context_costs_the_tool_flows_one_more_embedding(flow, rep
     assert OFFSIDE.text in str(requests(session)[0].messages)
 
 
-async def test_tools_that_are_not_called_stand_with_their_first_reply():
+async def test_first_reply_stays_if_no_tool_is_called():
     session = session_over(tools, Scripted(["You're welcome!"]), ListIndex(OFFSIDE))
     reply = await tools.respond(UserTurn(text="Thanks!"), session)
     assert (reply.text, reply.citations) == ("You're welcome!", ())
@@ -170,7 +170,7 @@ async def test_a_rejected_look_up_counts_as_called_and_is_explained_to_the_model
     assert "fallback needed? no" in session.trace.steps(0)
 
 
-async def test_without_passages_the_first_reply_stands():
+async def test_first_reply_stays_without_passages():
     session = session_over(tools_rag_fallback, Scripted(["First reply."]), ListIndex())
     reply = await tools_rag_fallback.respond(ASK, session)
     assert reply.text == "First reply."
@@ -215,7 +215,7 @@ async def test_a_call_of_an_unknown_tool_is_answered_with_what_there_is():
     assert "lookup_documents" in requests(session)[1].messages[-1].text
 
 
-async def test_the_next_turn_sees_the_stored_chain_and_the_user_is_told():
+async def test_next_turn_sees_the_stored_chain_and_the_user_is_notified():
     session = session_over(rag_only, Scripted([ANSWER, "Yes."]), ListIndex(OFFSIDE))
     await rag_only.respond(ASK, session)
     session.begin_turn(1)

@@ -95,7 +95,7 @@ def test_a_providers_word_for_the_agent_is_no_role(role):
         ChatHistory().add_message(role, "Hi")
 
 
-def test_what_would_orphan_a_call_or_a_result_is_refused():
+def test_change_that_orphans_a_call_or_result_is_refused():
     history = ChatHistory()
     with pytest.raises(ValueError, match="no open tool call"):
         history.add_message("tool", "?", name="search", tool_call_id="c")

@@ -14,13 +14,13 @@ LANGUAGES = yaml.safe_load((Path(__file__).parents[3] / "data" / "gate_languages
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_told_is_kept_and_what_is_asked_is_not(language):
+def test_statements_are_kept_and_questions_are_not(language):
     texts = LANGUAGES[language]
     assert [states_a_fact(text) for text in texts["tells"]] == [True, True]
     assert [states_a_fact(text) for text in texts["asks"]] == [False, False]
 
 
-def test_what_is_told_beside_a_question_is_kept():
+def test_statement_beside_a_question_is_kept():
     assert states_a_fact("I moved to Bergen. What is the weather like there?")
     assert not states_a_fact("What is the time at the moment?")
     assert not states_a_fact("")

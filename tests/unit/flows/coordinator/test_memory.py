@@ -43,7 +43,7 @@ async def test_memories_fetched_ahead_are_used_without_waiting(memory):
     assert "I live in Bern" in model.requests[1].messages[-1].text
 
 
-async def test_what_was_fetched_ahead_is_dropped_with_the_conversation(memory):
+async def test_prefetched_memories_are_dropped_with_the_conversation(memory):
     session, _ = setup(["Noted.", "Hm."], memory=memory, gate="all", memory_read="ahead")
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
@@ -53,7 +53,7 @@ async def test_what_was_fetched_ahead_is_dropped_with_the_conversation(memory):
     assert [e.background for e in ops(session, kind="memory", op="recall")] == [False]
 
 
-async def test_streamed_memories_are_searched_beside_the_reply_and_come_with_the_next(memory):
+async def test_streamed_memories_are_searched_during_the_reply_for_the_next_turn(memory):
     session, model = setup(["Noted.", "Bern."], memory=memory, memory_read="stream", store_turns=False)
     await session.remember("The user lives in Bern.")
     await say(session, "Where do I live?", "Well, where?")
@@ -67,7 +67,7 @@ async def test_streamed_memories_are_searched_beside_the_reply_and_come_with_the
     assert not set(calls[0].after) & {reads[0].id}
 
 
-async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
+async def test_cancelled_stream_leaves_the_reply_and_no_memories():
     session, model = setup(["Noted.", "Hm."], memory_read="stream", store_turns=False)
     memory = SlowMemory()
     session.change(memory=memory)
@@ -86,7 +86,7 @@ async def test_a_stream_that_is_broken_off_leaves_the_reply_and_no_memories():
     assert model.requests[1].messages[-1].text == "[CONTEXT: 2026-01-01 00:00]\n\nAnd now?"
 
 
-async def test_a_stream_whose_memory_is_away_is_a_notice(memory, monkeypatch):
+async def test_stream_with_an_unavailable_memory_is_a_notice(memory, monkeypatch):
     async def away(*args, **kwargs):
         raise MemoryUnavailable("the store is gone")
 
@@ -121,7 +121,7 @@ async def test_lasting_facts_are_drawn_from_episodes_and_newer_ones_replace_olde
     assert "I live in Bern" in model.requests[1].messages[0].text
 
 
-async def test_a_memory_that_is_away_costs_the_memories_and_nothing_else(memory, monkeypatch):
+async def test_unavailable_memory_costs_only_the_memories(memory, monkeypatch):
     async def away(*args, **kwargs):
         raise MemoryUnavailable("the store is gone")
 
@@ -161,7 +161,7 @@ async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads)
     assert len(await memory.facts()) == (2 if settings.get("store_turns", True) else 0)
 
 
-async def test_what_is_being_fetched_for_a_conversation_that_is_over_is_broken_off():
+async def test_prefetch_of_an_ended_conversation_is_cancelled():
     memory = SlowMemory(at_once=1)
     session, _ = setup(["Noted."], gate="all", memory_read="ahead", memory_facts=1)
     session.change(memory=memory)

@@ -13,7 +13,7 @@ from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED
 from support.coordinators import SlowMemory, Tool, both, history, said, say, setup, stored, talk
 
 
-async def test_a_stop_in_mid_stream_keeps_what_was_said():
+async def test_stop_in_mid_stream_keeps_the_text():
     session, model = talk(["One ", "two ", "three"], ["Yes."])
     session.begin_turn(0)
     heard = []
@@ -28,7 +28,7 @@ async def test_a_stop_in_mid_stream_keeps_what_was_said():
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "user"]
 
 
-async def test_a_stop_in_mid_stream_keeps_what_was_said_beside_a_read_of_memory(memory):
+async def test_stop_in_mid_stream_keeps_the_text_during_a_memory_read(memory):
     pieces = ["One ", "two ", *["and " for _ in range(20)], "twenty"]
     session, _ = talk(pieces, memory=memory, memory_read="stream", store_turns=False)
     session.begin_turn(0)

@@ -15,7 +15,7 @@ from support.coordinators import Tool, both, said, say, setup
 from support.doubles import session_over
 
 
-async def test_failing_and_unknown_tools_are_told_to_the_model():
+async def test_model_reads_failures_and_unknown_tools():
     session, model = setup([both(), "Sorry."], Tool("weather", ValueError("no sky")))
     assert await say(session, "Tomorrow?") == ["Sorry."]
     results = [m.text for m in model.requests[1].messages if m.role == "tool"]
@@ -68,7 +68,7 @@ async def test_a_tool_that_is_not_offered_does_not_run():
     assert said(session)[2] == ("tool", "Error: not run, this tool is not offered here.")
 
 
-async def test_a_bad_argument_is_told_and_the_turn_goes_on():
+async def test_bad_argument_is_reported_and_the_turn_continues():
     strict = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     session, _ = setup([call("weather", town="Bern"), "Which city?"], Tool("weather", parameters=strict))
     assert await say(session, "Weather?") == ["Which city?"]

@@ -41,7 +41,7 @@ async def test_a_turn_prints_as_the_steps_of_its_description():
     )
 
 
-async def test_all_results_go_back_in_one_call_and_the_whole_history_goes_with_every_call():
+async def test_results_return_in_one_call_and_every_call_has_the_history():
     session, model = setup([both(), "Done.", "Again."], Tool("weather"), Tool("dates"))
     await say(session, "One", "Two")
     first, second, third = model.requests
@@ -60,7 +60,7 @@ async def test_the_system_instruction_is_the_file_and_never_changes(memory, tmp_
     assert "I live in Bern." in model.requests[2].messages[-1].text
 
 
-async def test_context_and_memories_stand_before_the_prompt_and_stay_in_the_history(memory):
+async def test_context_and_memories_precede_the_prompt_and_stay_in_the_history(memory):
     session, model = setup(["Noted.", "Bern."], memory=memory, gate="all")
     await say(session, "I live in Bern, you know.", "Where do I live?")
     told = "2026-01-01 00:00 | user: I live in Bern, you know. | miyori: Noted."
@@ -69,7 +69,7 @@ async def test_context_and_memories_stand_before_the_prompt_and_stay_in_the_hist
     assert said(session)[2] == ("user", asked)
 
 
-async def test_context_in_the_system_prompt_is_the_other_way(memory):
+async def test_context_may_be_in_the_system_prompt(memory):
     session, model = setup(["Noted.", "Bern."], memory=memory, gate="all", context_in="system")
     await say(session, "I live in Bern, you know.", "Where do I live?")
     first, second = (request.messages[0].text for request in model.requests)
@@ -106,7 +106,7 @@ async def test_the_loop_ends_at_the_limit_with_a_history_that_can_be_used():
     assert not history(session).open_calls()
 
 
-async def test_trimming_is_greedy_only_above_the_limit_and_is_said():
+async def test_trimming_starts_above_the_limit_and_is_reported():
     session, model = setup(["y" * 400] * 12, max_history_tokens=1000, trim_chunk_size=400)
     await say(session, *["x" * 400] * 12)
     sizes = [len(request.messages) - 1 for request in model.requests]
@@ -129,7 +129,7 @@ async def test_a_new_session_forgets_the_history_and_keeps_the_memory(memory):
     assert "I live in Bern" in asked[1].text
 
 
-async def test_turns_told_without_the_flow_enter_the_history():
+async def test_history_turns_enter_without_the_flow():
     session, model = setup(["Fine."])
     session.add_history_turn("Hi", "Hello.")
     await say(session, "How are you?")

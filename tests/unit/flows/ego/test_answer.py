@@ -55,7 +55,7 @@ async def test_an_answer_in_another_form_is_still_an_answer(told, shown, asked_f
     assert len(prompts(model, "bubble")) == asked_for
 
 
-async def test_what_was_found_reaches_the_answer_whole_and_is_cited():
+async def test_results_reach_the_answer_whole_and_are_cited():
     passages = [("x" * 1600) + " FACT-A", ("y" * 1600) + " FACT-B"]
     session, model = agent(
         Tool("search", *passages),

@@ -52,7 +52,7 @@ async def test_the_best_attempt_counts_and_the_results_of_all_are_remembered():
     assert results[0] == "search: Good enough." and "broken" in results[1]
 
 
-async def test_a_new_attempt_knows_why_the_last_one_failed_whatever_is_switched_off():
+async def test_new_attempt_reads_the_failure_of_the_last_one():
     quiet = {"planning": False, "reflection": False}
     session, model = agent(
         Tool("search", ValueError("no sky")), replies={"step": step("search"), "evaluate": judge(5)}, **quiet
@@ -75,7 +75,7 @@ async def test_an_attempt_that_does_nothing_beats_none_that_found_something():
     assert "an instruction):\nAn oboe is a woodwind." in prompts(model, "bubble")[0]
 
 
-async def test_an_attempt_that_failed_is_told_of_rather_than_one_that_did_nothing():
+async def test_failed_attempt_is_reported_before_an_empty_one():
     session, model = agent(
         Tool("search", ValueError("no sky")),
         replies={"plan": [plan("search"), plan()], "step": [step("search"), step(None)], "evaluate": judge(5)},
@@ -84,14 +84,14 @@ async def test_an_attempt_that_failed_is_told_of_rather_than_one_that_did_nothin
     assert "no sky" in prompts(model, "bubble")[0]
 
 
-async def test_where_nothing_is_to_be_done_doing_nothing_is_good_enough():
+async def test_empty_attempt_is_enough_without_a_task():
     session, model = agent(replies={"plan": plan(complexity="simple")})
     await say(session, "Hello")
     assert verdicts(session) == [(True, "nothing was done, threshold 80")]
     assert "nothing was done; answer from what you know" in prompts(model, "bubble")[0]
 
 
-async def test_a_second_attempt_sees_what_the_first_one_found_and_answers_from_both():
+async def test_second_attempt_answers_from_the_results_of_both():
     session, model = agent(
         Tool("search", "It has a reed.", "It is a woodwind."),
         replies={"plan": plan("search"), "step": [step("search"), step("search")], "evaluate": [judge(40), judge(90)]},
@@ -105,7 +105,7 @@ async def test_a_second_attempt_sees_what_the_first_one_found_and_answers_from_b
     assert "It has a reed." in told and "It is a woodwind." in told
 
 
-async def test_of_two_attempts_with_results_the_better_judged_one_is_told_alone_if_it_is_the_first():
+async def test_better_first_attempt_reaches_the_reply_alone():
     session, model = agent(
         Tool("search", "It has a reed.", "It barks."),
         replies={"plan": plan("search"), "step": [step("search"), step("search")], "evaluate": [judge(40), judge(10)]},

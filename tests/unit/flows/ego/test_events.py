@@ -11,7 +11,7 @@ from agentlab.flows import ego
 from support.layered_agent import agent, say
 
 
-async def test_events_have_the_described_names_and_say_who_speaks():
+async def test_events_have_their_names_and_a_speaker():
     session, _ = agent()
     await say(session, "What is an oboe?")
     notices = [e for e in session.trace.events if isinstance(e, Notice)]

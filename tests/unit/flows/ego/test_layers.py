@@ -47,7 +47,7 @@ async def test_a_strategy_with_steps_begins_with_one():
     assert may_end(model) == [False] and may_end(unplanned) == [True]
 
 
-async def test_a_simple_plan_without_steps_and_an_agent_without_tools_answer_at_once():
+async def test_empty_plan_and_agent_without_tools_answer_at_once():
     session, _ = agent(replies={"plan": plan(complexity="simple")}, reflection=False)
     await say(session, "Hello")
     assert asked(session) == ["plan", "bubble"]

@@ -60,7 +60,7 @@ def ran(session) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["consolidate", "Run memory maintenance.", "prune your memories"])
-async def test_a_command_to_maintain_the_memory_does_it_and_says_what_was_done(command):
+async def test_command_to_maintain_memory_runs_and_reports(command):
     told = '{"drop": [1], "merged": ["Looking up helps."], "evaluation": ""}'
     session, _ = agent(replies={"maintenance": told})
     _, reply = await say(session, "What is an oboe?", command)
@@ -71,7 +71,7 @@ async def test_a_command_to_maintain_the_memory_does_it_and_says_what_was_done(c
 
 
 @pytest.mark.parametrize("command", ["Do a memory analysis", "reflect", "consolidation feedback"])
-async def test_a_command_to_analyse_the_memory_does_it_once_and_says_what_was_learned(command):
+async def test_command_to_analyse_memory_runs_once_and_reports(command):
     session, _ = agent(reflection=False)
     _, reply = await say(session, "What is an oboe?", command)
     assert reply.data["canvas"] == "* lessons: Look it up first."
@@ -79,13 +79,13 @@ async def test_a_command_to_analyse_the_memory_does_it_once_and_says_what_was_le
     assert ran(session) == ["search", "reflection"]
 
 
-async def test_what_only_speaks_of_memory_is_no_command():
+async def test_message_about_memory_is_no_command():
     session, _ = agent(reflection=False)
     (reply,) = await say(session, "What is memory consolidation?")
     assert reply.data["chat"] == "It is a woodwind." and ran(session) == ["search"]
 
 
-async def test_a_command_that_fails_says_so_and_the_next_one_works():
+async def test_failed_command_is_reported_and_the_next_one_works():
     session, _ = agent(
         replies={"maintenance": [BadRequest("down", "scripted"), '{"drop": [], "merged": [], "evaluation": ""}']}
     )
@@ -93,7 +93,7 @@ async def test_a_command_that_fails_says_so_and_the_next_one_works():
     assert failed.text.startswith("Error: the tool memoryMaintenance failed") and "0 entries pruned" in done.text
 
 
-async def test_a_command_on_an_empty_memory_says_that_there_is_nothing_to_do():
+async def test_command_on_an_empty_memory_reports_nothing_to_do():
     session, _ = agent(reflection=False)
     (reply,) = await say(session, "consolidate")
     assert reply.text == "Long-term memory is empty; there is nothing to consolidate."

@@ -46,7 +46,7 @@ async def test_the_relevance_filter_sees_short_and_long_term_memory():
     assert "[ego user] And you?" not in seen, "the message itself is no memory of it"
 
 
-async def test_a_long_message_is_told_from_a_command_at_once():
+async def test_long_message_is_no_command():
     assert not parse_command("reflect " + "memory " * 100_000 + " " * 100_000 + "?")
 
 
@@ -140,7 +140,7 @@ async def test_commands_to_the_memory_are_stored_as_such(text, kind):
 LONG = "\n".join(f"{number}. thing {number} " + "of some length " * 10 for number in range(1, 11))
 
 
-async def test_an_answer_is_there_whole_in_the_next_turn_whatever_the_filter_chooses():
+async def test_reply_is_whole_in_the_next_turn_whatever_the_filter_selects():
     session, model = agent(replies={"bubble": [json.dumps({"chat": "Ten things.", "canvas": LONG}), USUAL["bubble"]]})
     await say(session, "List ten things.", "Expand on item 8.")
     for name in ("relevance", "plan", "bubble"):
@@ -148,7 +148,7 @@ async def test_an_answer_is_there_whole_in_the_next_turn_whatever_the_filter_cho
         assert "8. thing 8" in told and "10. thing 10" in told and "[ego user] List ten things." in told
 
 
-async def test_after_ten_steps_the_users_message_is_still_there_for_reflection_and_results_are_shortened():
+async def test_reflection_after_ten_steps_has_the_message_and_truncated_results():
     message = "Find out all about oboes. " + "It matters to me. " * 60
     session, model = agent(
         Tool("search", "An oboe is a woodwind. " * 100),
@@ -171,7 +171,7 @@ async def test_short_term_memory_is_a_budget_by_turns():
     assert all(f"This is message {number} of the user." in prompts(model, "relevance")[-1] for number in range(9))
 
 
-async def test_a_message_beyond_all_budgets_is_a_failed_turn_and_the_next_one_goes_on():
+async def test_message_over_all_budgets_fails_the_turn_and_the_chat_continues():
     session, model = agent()
     session.begin_turn(0)
     with pytest.raises(ContextOverflow):

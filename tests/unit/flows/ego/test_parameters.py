@@ -14,7 +14,7 @@ from agentlab.tools.ask import llmquery, question
 from support.layered_agent import SEARCH, Tool, agent, asked, entries, judge, plan, prompts, purpose, say, step
 
 
-async def test_what_is_not_offered_does_not_run():
+async def test_tool_that_is_not_offered_does_not_run():
     session, _ = agent(
         replies={"plan": plan("search"), "step": [step("reflection"), step(None)], "evaluate": judge(90, False)},
         reflection=False,
@@ -136,7 +136,7 @@ async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
     assert (run.call.arguments, run.output, run.error) == ({"question": "6 times 7?"}, "Forty-two.", None)
 
 
-async def test_the_model_is_told_how_to_write_parameters_and_held_to_it():
+async def test_model_reads_how_to_write_parameters_and_they_are_validated():
     look_up = Tool("look_up", "Found.", parameters=LOOK_UP)
     look_up.instruction = 'Say what: {"query": "reed", "names": []}'
     session, model = agent(look_up, replies={"plan": plan("look_up"), "step": step(None)})
@@ -149,7 +149,7 @@ async def test_the_model_is_told_how_to_write_parameters_and_held_to_it():
         )
 
 
-async def test_missing_parameters_are_told_and_execution_continues():
+async def test_missing_parameters_are_reported_and_execution_continues():
     strict = {
         "type": "object",
         "properties": {"a": {"type": "string"}, "b": {"type": "string"}},

@@ -51,7 +51,7 @@ async def test_the_enriched_message_holds_query_context_memories_and_capabilitie
     assert "reflection" not in message
 
 
-async def test_a_plan_with_a_tool_that_does_not_exist_is_made_anew_with_the_reason():
+async def test_plan_with_an_unknown_tool_is_repeated_with_the_reason():
     session, model = agent(replies={"plan": [plan("teleport"), plan("search", complexity="simple")]})
     await say(session, "What is an oboe?")
     first, second = prompts(model, "plan")
@@ -60,7 +60,7 @@ async def test_a_plan_with_a_tool_that_does_not_exist_is_made_anew_with_the_reas
     assert next(e.call.name for e in session.trace.events if isinstance(e, ToolRun)) == "search"
 
 
-async def test_plans_that_keep_naming_unknown_tools_end_and_lose_those_steps():
+async def test_plans_that_keep_unknown_tools_lose_those_steps():
     session, model = agent(
         replies={"plan": plan("teleport", "search", complexity="simple"), "step": [step("search"), step(None)]}
     )
@@ -69,7 +69,7 @@ async def test_plans_that_keep_naming_unknown_tools_end_and_lose_those_steps():
     assert [e.call.name for e in session.trace.events if isinstance(e, ToolRun)] == ["search", "reflection"]
 
 
-async def test_a_plan_made_anew_keeps_what_went_before():
+async def test_repeated_plan_keeps_earlier_steps():
     session, model = agent(
         replies={
             "plan": [plan("search", complexity="simple"), plan("teleport"), plan("search", complexity="simple")],
@@ -88,7 +88,7 @@ async def test_a_plan_that_was_cut_off_is_followed_as_far_as_it_goes():
 
 
 @pytest.mark.parametrize("told", ["I would search.", '["search"]', '{"steps": "search"}'[:1]])
-async def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_then_done_without(told):
+async def test_unreadable_plan_is_repeated_once_and_then_skipped(told):
     session, model = agent(replies={"plan": told, "step": [step("search"), step(None)]}, reflection=False)
     await say(session, "What is an oboe?")
     assert asked(session) == ["plan", "plan", "step", "evaluate", "bubble"]
@@ -98,7 +98,7 @@ async def test_a_plan_that_cannot_be_read_is_asked_for_once_more_and_then_done_w
     assert errors == ["LLM response cannot be used: plan"]
 
 
-async def test_a_failing_tool_is_logged_and_the_loop_goes_on():
+async def test_failing_tool_is_logged_and_the_loop_continues():
     session, model = agent(
         Tool("search", ValueError("no sky"), "Found."),
         replies={

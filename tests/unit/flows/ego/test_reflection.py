@@ -9,7 +9,7 @@ from support.doubles import session_over
 from support.layered_agent import USUAL, Tool, agent, entries, purpose, say
 
 
-async def test_reflection_waits_for_nobody_and_is_charged_to_its_phase():
+async def test_reflection_delays_no_reply_and_has_its_own_phase():
     session, _ = agent()
     await say(session, "What is an oboe?")
     calls = [e for e in session.trace.events if isinstance(e, ModelCall)]

@@ -35,7 +35,7 @@ async def test_two_hundred_tools_fit_and_the_one_that_is_wanted_is_offered():
     assert first.endswith(" of 203") and set(more) == {first}
 
 
-async def test_tools_that_fit_are_all_offered_in_their_order_and_nothing_is_decided():
+async def test_all_fitting_tools_are_offered_in_order_without_a_decision():
     session, _ = agent(question, *many(5))
     await say(session, "Hello")
     assert chosen(session) == []
@@ -43,7 +43,7 @@ async def test_tools_that_fit_are_all_offered_in_their_order_and_nothing_is_deci
     assert [tool.spec.name for tool in select_tools(session, "anything")] == ["question", *names, "memoryMaintenance"]
 
 
-async def test_what_a_plan_needs_is_offered_whatever_its_words():
+async def test_tools_of_a_plan_are_offered_whatever_its_wording():
     session, _ = agent(*many(200))
 
     def names(*needed: str) -> list[str]:
@@ -52,7 +52,7 @@ async def test_what_a_plan_needs_is_offered_whatever_its_words():
     assert "tool_177" in names("tool_177") and "tool_177" not in names()
 
 
-async def test_what_is_missing_is_looked_for_in_the_next_step():
+async def test_missing_tool_is_searched_in_the_next_step():
     baker = Tool("bake_bread", "Baked.")
     session, model = agent(
         *many(200),
@@ -70,7 +70,7 @@ async def test_what_is_missing_is_looked_for_in_the_next_step():
 
 
 @pytest.mark.parametrize(("limit", "offered"), [(2_500, False), (100_000, True)])
-async def test_a_tool_that_is_larger_than_all_room_is_left_out_and_the_turn_goes_on(limit, offered):
+async def test_too_large_tool_is_left_out_and_the_turn_continues(limit, offered):
     huge = {"type": "object", "properties": {"x": {"enum": [f"value {n}" for n in range(5_000)]}}}
     session, _ = agent(Tool("search", "never", parameters=huge), tool_tokens=limit, token_limit=100_000)
     (reply,) = await say(session, "Hello")

@@ -52,7 +52,7 @@ async def test_arguments_have_a_limit_of_their_own():
 
 
 @pytest.mark.parametrize(("result", "said"), [("text", "ran"), (RuntimeError("disk gone"), "failed")])
-async def test_a_tool_that_failed_is_said_to_have_failed(result, said):
+async def test_history_reports_a_failed_tool(result, said):
     replies = [choose("read_file"), "{}", *([NONE] if said == "ran" else []), "Done."]
     session, model = setup(chatbox, replies, Tool("read_file", result))
     await chatbox.respond(ANN, session)

@@ -10,7 +10,7 @@ from agentlab.models.scripted import call
 from support.two_step import ANN, MASTER, NONE, choose, clock, setup, texts
 
 
-async def test_the_next_turn_sees_what_was_said_and_done():
+async def test_next_turn_sees_messages_and_actions():
     replies = [choose("get_current_time"), "{}", NONE, "Noon.", NONE, "Twelve.", NONE, "Hi."]
     session, model = setup(chatbox, replies, clock())
     await chatbox.respond(ANN, session)
@@ -28,7 +28,7 @@ async def test_the_next_turn_sees_what_was_said_and_done():
 @pytest.mark.parametrize(
     ("history", "seen"), [(0, []), (2, []), (3, [ANN.text, "Tool get_current_time ran.", "Noon."])]
 )
-async def test_so_much_of_the_history_is_loaded_from_a_message_of_the_user_on(history, seen, protocol):
+async def test_history_starts_at_a_user_message(history, seen, protocol):
     first = [choose("get_current_time"), "{}", NONE] if protocol == "two_step" else [call("get_current_time")]
     last = [NONE] if protocol == "two_step" else []
     session, model = setup(chatbox, [*first, "Noon.", *last, "Twelve."], clock(), protocol=protocol, history=history)

@@ -105,13 +105,13 @@ async def test_the_choice_is_found_behind_other_objects():
 @pytest.mark.parametrize(
     "reply", ["I would use a tool", "{", '{"tool": "rm"}', '{"tool": ["a"]}', "[]", "", '{"action": 1}']
 )
-async def test_an_invalid_choice_ends_the_loop_and_the_turn_goes_on(reply):
+async def test_invalid_choice_ends_the_loop_and_the_turn_continues(reply):
     session, _model = setup(chatbox, [reply, "Hi."], clock())
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     assert session.trace.totals().tool_calls == 0
 
 
-async def test_an_error_of_the_model_ends_the_loop_and_the_turn_goes_on():
+async def test_model_error_ends_the_loop_and_the_turn_continues():
     session, _ = setup(chatbox, [BadRequest("no"), "Hi."], clock())
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     session, _ = setup(chatbox, [choose("get_current_time"), BadRequest("no"), "Hi."], clock())
@@ -159,7 +159,7 @@ async def test_arguments_that_are_no_json_are_a_failed_tool():
         ([choose("get_current_time"), BadRequest("no"), "Hi."], ("tool failed", "get_current_time")),
     ],
 )
-async def test_the_trace_tells_an_invalid_choice_from_one_that_could_not_be_had(replies, decision):
+async def test_trace_tells_an_invalid_choice_from_a_failed_one(replies, decision):
     session, _ = setup(chatbox, replies, clock())
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     assert decision in decided(session) and decided(session)[-1] == ("final memory step", False)

@@ -44,7 +44,7 @@ async def test_without_facts_there_is_no_context(memory):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-async def test_how_many_facts_are_read_is_a_setting(memory, count):
+async def test_number_of_facts_is_a_setting(memory, count):
     session, model = setup(chatbox, [NONE, "Hi."], clock(), memory=memory, memory_facts=count)
     for text in ("Ann likes tea", "Ann was born in Oslo", "Ann has two sisters"):
         await session.remember(text)
@@ -54,7 +54,7 @@ async def test_how_many_facts_are_read_is_a_setting(memory, count):
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
 @pytest.mark.parametrize("text", FAKES)
-async def test_facts_are_told_as_information_a_line_each(memory, text, protocol):
+async def test_facts_are_information_one_line_each(memory, text, protocol):
     replies = [NONE, "Hi."] if protocol == "two_step" else ["Hi."]
     session, model = setup(chatbox, replies, clock(), memory=memory, protocol=protocol)
     for fact in (text, "Ann likes tea"):
@@ -75,7 +75,7 @@ async def test_the_automatic_read_can_be_left_out(memory):
     assert session.trace.totals().memory_ops == 0
 
 
-async def test_a_memory_that_is_away_is_noticed_and_the_turn_goes_on(memory):
+async def test_unavailable_memory_is_a_notice_and_the_turn_continues(memory):
     async def away(*arguments, **options):
         raise MemoryUnavailable("the store is gone")
 
@@ -85,7 +85,7 @@ async def test_a_memory_that_is_away_is_noticed_and_the_turn_goes_on(memory):
     assert [event.name for event in session.trace.events if isinstance(event, Notice)] == ["memory_unavailable"]
 
 
-async def test_a_memory_without_its_embedding_model_is_away_too(memory, monkeypatch):
+async def test_memory_without_its_embedder_is_unavailable(memory, monkeypatch):
     session, _ = setup(
         chatbox,
         [choose("save_memory"), '{"content": "Ann lives in Rome"}', "Hi."],

@@ -12,7 +12,7 @@ from support.two_step import ANN, FIRST_FACT, NONE, Tool, choose, phases, setup
 MISSING = "Memory replacement failed. The provided memory_id 'f9' was not found."
 
 
-async def test_an_unknown_id_is_written_anew_once_with_the_facts_in_sight(memory):
+async def test_unknown_id_is_written_again_once_with_the_facts_shown(memory):
     update = Tool("update_memory", MISSING, "Memory replaced successfully. New ID: fact_2")
     known = json.dumps({"memory_id": FIRST_FACT})
     replies = [choose("update_memory"), '{"memory_id": "f9"}', known, NONE, NONE, "Done."]
@@ -33,7 +33,7 @@ async def test_an_id_that_is_unknown_twice_ends_the_loop():
 
 
 @pytest.mark.parametrize("result", [RuntimeError("disk gone"), RuntimeError(MISSING)])
-async def test_an_update_that_fails_otherwise_is_not_written_anew(memory, result):
+async def test_other_failed_updates_are_not_repeated(memory, result):
     update = Tool("update_memory", result, "Memory replaced successfully. New ID: fact_2")
     replies = [choose("update_memory"), '{"memory_id": "f9"}', NONE, "Done."]
     session, _ = setup(chatbox, replies, update, memory=memory, filter_memory_tools=False)
@@ -48,7 +48,7 @@ async def test_no_other_tool_is_asked_again_for_what_it_returns():
     assert len(read.asked) == 1
 
 
-async def test_where_no_fact_is_known_the_second_attempt_is_told_so():
+async def test_second_attempt_reads_that_no_fact_is_known():
     update = Tool("update_memory", MISSING, MISSING)
     replies = [choose("update_memory"), '{"memory_id": "f9"}', '{"memory_id": "f8"}', NONE, "Done."]
     session, model = setup(chatbox, replies, update, filter_memory_tools=False)

@@ -81,7 +81,7 @@ async def test_an_unknown_id_is_put_right_in_the_final_step(memory):
 @pytest.mark.parametrize(
     ("reply", "kind"), [("I would save it", "invalid"), ('{"tool": "fetch_memory"}', "invalid"), (NONE, "none")]
 )
-async def test_a_choice_of_the_final_step_that_writes_nothing_says_why(reply, kind):
+async def test_final_step_without_a_write_gives_the_reason(reply, kind):
     save = Tool("save_memory")
     session, _ = setup(chatbox, [reply, "Hi."], save, Tool("update_memory"))
     assert (await chatbox.respond(ANN, session)).text == "Hi."

@@ -47,7 +47,7 @@ async def test_a_server_that_fails_for_good_fails_the_turn():
         await chatbox.respond(ANN, session)
 
 
-async def test_what_native_tools_returned_is_in_the_next_turns_history():
+async def test_results_of_native_tools_are_in_the_next_history():
     replies = [call("get_current_time"), "Noon.", "Twelve."]
     session, model = setup(chatbox, replies, clock(), protocol="native")
     await chatbox.respond(ANN, session)
@@ -131,7 +131,7 @@ async def test_a_native_look_up_reaches_memory(memory):
     assert "| Content: Ann lives in Oslo" in model.requests[1].messages[-1].text
 
 
-async def test_a_write_that_succeeded_is_not_repeated_because_another_call_had_its_id(memory):
+async def test_successful_write_is_not_repeated_for_a_duplicate_id(memory):
     """The embedded models number the calls of a request from call_1, and history has none: a failed read_file in the
     loop is `call_1`, and so is the save of the memory step."""
     save = Tool("save_memory", "Saved.", "Saved.", "Saved.")
@@ -157,7 +157,7 @@ async def test_the_native_memory_step_only_writes_memory():
     assert write.asked == []
 
 
-async def test_discord_writes_nothing_though_the_filter_is_off_and_tools_are_brought():
+async def test_discord_writes_nothing_even_with_tools_and_without_the_filter():
     session, model = setup(discord, [NONE, "Hi."], Tool("book_flight"), Tool("save_memory"), filter_memory_tools=False)
     session.change(has_dataset_tools=True)
     await discord.respond(ANN, session)
@@ -165,7 +165,7 @@ async def test_discord_writes_nothing_though_the_filter_is_off_and_tools_are_bro
 
 
 @pytest.mark.parametrize("then", ["OK", BadRequest("no")])
-async def test_what_the_native_step_wrote_before_it_gave_up_is_in_the_history(then):
+async def test_writes_before_the_native_step_failed_are_in_the_history(then):
     two = Message(
         role="agent", tool_calls=(ToolCall(id="a", name="save_memory"), ToolCall(id="b", name="update_memory"))
     )

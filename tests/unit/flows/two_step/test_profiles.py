@@ -64,7 +64,7 @@ async def test_discord_offers_the_look_up_where_the_model_calls_tools_itself():
     assert [tool.name for tool in model.requests[0].tools] == ["get_current_time", "search_web", "fetch_memory"]
 
 
-async def test_somebody_without_a_name_is_somebody_and_a_name_is_kept():
+async def test_unnamed_speaker_is_somebody_and_names_are_kept():
     session, model = setup(discord, ["Hi.", "Hi."])
     await discord.respond(UserTurn(text="Hello"), session)
     session.begin_turn(1)
@@ -95,7 +95,7 @@ def test_personalities_are_files_that_a_user_can_replace(tmp_path):
     assert make_variant(Spec(), flow).settings.personalities == str(tmp_path)
 
 
-def test_environment_variables_stand_below_the_spec(monkeypatch):
+def test_spec_precedes_environment_variables(monkeypatch):
     monkeypatch.setenv("CHATBOX_LLM_PROVIDER", "openai")
     monkeypatch.setenv("CHATBOX_LLM_MODEL", "gpt-x")
     monkeypatch.setenv("CHATBOX_MAX_TOOL_CALLS", "2")
