@@ -54,7 +54,7 @@ def test_names_select_documents() -> None:
     assert chosen() == ()
 
 
-def test_unknown_names_are_told_apart() -> None:
+def test_unknown_names_are_returned_separately() -> None:
     assert resolve_names(["Law 12", "py-1", "Law 12"], CORPUS) == (("py-1",), ("Law 12",))
 
 

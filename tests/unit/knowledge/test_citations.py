@@ -77,7 +77,7 @@ def test_refusals_and_small_talk_have_no_source(reply: str) -> None:
     assert cited(reply) == []
 
 
-def test_a_word_like_not_specified_is_no_refusal() -> None:
+def test_phrase_not_specified_is_no_refusal() -> None:
     assert cited("If the colours are not specified, the goalkeeper chooses [3].") == ["d3"]
 
 
@@ -122,7 +122,7 @@ def test_each_source_points_at_document_and_passage() -> None:
 
 
 @given(st.lists(st.integers(1, 9), max_size=6))
-def test_what_is_shown_has_a_source_for_each_marker_and_a_marker_for_each_source(numbers: list[int]) -> None:
+def test_shown_markers_and_sources_match(numbers: list[int]) -> None:
     text = "".join(f"It is so [{number}]. " for number in numbers).strip()
     citations = cite(text, PASSAGES)
     said, _, sources = with_sources(text, citations).partition("\n\n")

@@ -44,7 +44,7 @@ async def test_equal_scores_keep_the_order_of_the_corpus(small: DocumentIndex) -
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_of_more_equals_than_are_looked_at_the_first_come_first(tmp_path: Path, method: Method) -> None:
+async def test_earlier_passages_precede_at_equal_scores(tmp_path: Path, method: Method) -> None:
     copies = [document(f"page{n}", "The same notice stands on every page.") for n in range(300)]
     corpus = [*copies[:150], document("other", "Green grass grows slowly."), *copies[150:]]
     index = await open_index(corpus, EMBEDDER, folder=tmp_path, method=method)

@@ -128,7 +128,7 @@ async def test_a_corpus_with_next_to_nothing_in_it(
         assert len(found) <= len(index.passages)
 
 
-async def test_what_cannot_be_opened_is_one_clear_line(tmp_path: Path) -> None:
+async def test_unusable_index_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="retrieval method 'magic' is unknown: choose dense, bm25 or hybrid"):
         await open_index(SMALL, EMBEDDER, folder=tmp_path, method="magic")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'hybrid' needs an embedder"):
