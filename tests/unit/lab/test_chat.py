@@ -70,7 +70,7 @@ async def on(lab: al.Lab, event: asyncio.Event) -> None:
     await asyncio.wrap_future(lab.loop.submit(event.wait()))
 
 
-async def test_who_speaks_again_at_once_waits_for_the_turn_that_was_stopped(talking):
+async def test_next_message_waits_for_the_stopped_turn(talking):
     flow, chat, lab = talking
     first = asyncio.create_task(chat.say("wait"))
     await on(lab, flow.began)
@@ -99,7 +99,7 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-async def test_a_reset_ends_the_reply_first_and_nothing_of_it_reaches_the_new_conversation(talking):
+async def test_reset_cancels_the_reply_before_the_new_conversation(talking):
     flow, chat, lab = talking
     first = asyncio.create_task(chat.say("wait"))
     await on(lab, flow.began)
@@ -109,7 +109,7 @@ async def test_a_reset_ends_the_reply_first_and_nothing_of_it_reaches_the_new_co
         await first
 
 
-async def test_closing_ends_a_reply_that_is_under_way_and_finishes_the_work(talking):
+async def test_close_cancels_a_running_reply_and_finishes_background_work(talking):
     flow, chat, lab = talking
     await chat.say("told")
     first = asyncio.create_task(chat.say("wait"))
@@ -121,7 +121,7 @@ async def test_closing_ends_a_reply_that_is_under_way_and_finishes_the_work(talk
     assert flow.stored == ["told"]
 
 
-def test_work_that_failed_is_said_once_and_the_conversation_goes_on(talking):
+def test_failed_background_work_is_reported_once_and_the_chat_continues(talking):
     flow, chat, _ = talking
     chat.say_sync("unwritable")
     with pytest.raises(RecordingError):
@@ -138,7 +138,7 @@ def test_a_chat_that_cannot_be_closed_does_not_keep_the_lab_open(talking):
     assert not lab.loop.is_running
 
 
-def test_what_cannot_be_closed_does_not_keep_the_rest_open(own_home):
+def test_close_error_does_not_keep_the_rest_open(own_home):
     class Broken(al.Scripted):
         async def close(self) -> None:
             raise OSError("the server does not answer")

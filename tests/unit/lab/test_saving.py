@@ -30,14 +30,14 @@ def file(lab, tmp_path):
     return tmp_path / "chat.sqlite"
 
 
-def test_a_conversation_goes_on_where_it_ended(lab, file, tmp_path):
+def test_conversation_continues_after_a_restart(lab, file, tmp_path):
     assert [path.name for path in tmp_path.glob("chat.*")] == ["chat.jsonl"]
     again = opened(lab, file)
     assert [message.text for message in again.told.messages] == ["First", "two", "Second", "three"]
     assert [turn.reference_answers for turn in again.turns_until(2)] == [["two"], ["three"]]
 
 
-def test_what_was_reset_does_not_come_back(lab, file):
+def test_reset_conversation_does_not_return(lab, file):
     opened(lab, file).reset_sync()
     assert opened(lab, file).turn_rows == []
 
@@ -57,12 +57,12 @@ def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):
         ("chat.jsonl", '{"turn": {"user": "x"}, "stored": [{"role": "robot", "text": ""}]}\n', "chat.jsonl:1: stored"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_said_in_a_line(lab, tmp_path, name, content, told):
+def test_unusable_file_is_one_line(lab, tmp_path, name, content, told):
     (tmp_path / name).write_text(content)
     with pytest.raises(AgentlabError, match=told):
         opened(lab, tmp_path / "chat.sqlite")
 
 
-def test_a_folder_that_is_not_there_is_said_before_the_flow_is_asked(lab, tmp_path):
+def test_missing_folder_is_reported_before_the_flow_runs(lab, tmp_path):
     with pytest.raises(ConfigError, match="cannot be kept here"):
         opened(lab, tmp_path / "missing" / "chat.sqlite").say_sync("Hello")
