@@ -43,7 +43,7 @@ async def test_a_folder_of_an_older_version_is_read(tmp_path):
     await memory.close()
 
 
-async def test_of_two_memories_in_one_folder_each_can_be_closed(tmp_path):
+async def test_two_memories_in_one_folder_can_be_closed(tmp_path):
     backend = Backend("chroma", tmp_path, None)
     one, two = backend.open(), backend.open("bob")
     await add(one, "one thing", ids())

@@ -11,7 +11,7 @@ from agentlab.memory import mongo
 from support.memories import EMBEDDER
 
 
-def test_mongo_without_an_address_or_driver_says_what_to_do(monkeypatch):
+def test_mongo_without_an_address_or_driver_names_the_remedy(monkeypatch):
     monkeypatch.delenv("MONGODB_URI", raising=False)
     with pytest.raises(ConfigError, match="set MONGODB_URI"):
         mongo.connect("x", EMBEDDER)

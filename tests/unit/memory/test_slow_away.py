@@ -38,7 +38,7 @@ def short(monkeypatch):
     monkeypatch.setattr("agentlab.memory.unavailable.SLOW_SECONDS", 0.02)
 
 
-async def test_who_is_slow_to_fail_is_asked_again_only_after_a_while():
+async def test_slow_backend_is_retried_after_its_pause():
     memory = Away(0.05)
     for _ in range(3):
         with pytest.raises(MemoryUnavailable, match="no route"):
@@ -50,7 +50,7 @@ async def test_who_is_slow_to_fail_is_asked_again_only_after_a_while():
     assert memory.asked == 2
 
 
-async def test_who_fails_at_once_is_asked_each_time():
+async def test_fast_failing_backend_is_retried_each_time():
     memory = Away(0.0)
     for _ in range(3):
         with pytest.raises(MemoryUnavailable):

@@ -8,7 +8,7 @@ from agentlab.memory import sqlite
 from support.memories import EMBEDDER, NOW, add, ids, texts, vector
 
 
-async def test_a_file_without_who_told_it_opens_and_takes_more(tmp_path):
+async def test_file_without_speakers_opens_and_accepts_facts(tmp_path):
     old = sqlite3.connect(tmp_path / "memory.sqlite")
     with old:
         old.executescript(

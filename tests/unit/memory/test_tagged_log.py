@@ -26,7 +26,7 @@ tricky = st.text(st.sampled_from([*"a<>&;/\"'\n ", "é"]), max_size=20) | st.lis
 
 
 @given(st.lists(st.tuples(tricky, tricky), max_size=5))
-def test_what_is_written_is_read_whatever_it_contains(tmp_path, written):
+def test_any_written_text_is_read_back(tmp_path, written):
     log = TaggedLog(tmp_path / "short_term.txt")
     log.path.unlink(missing_ok=True)
     given_entries = [entry(text, summary=" ".join(summary.split())) for text, summary in written]
@@ -49,7 +49,7 @@ def test_an_entry_cannot_pretend_to_be_another(tmp_path):
     assert [one.module for one in log.entries()] == ["ego"]
 
 
-def test_what_is_pruned_can_be_found_again(tmp_path):
+def test_pruned_entries_can_be_found(tmp_path):
     log = TaggedLog(tmp_path / "long_term.txt")
     for number in range(4):
         log.add(entry(f"fact {number}"))
@@ -60,7 +60,7 @@ def test_what_is_pruned_can_be_found_again(tmp_path):
     assert log.remove([entry("never stored")]) == []
 
 
-def test_what_is_removed_is_what_was_read_whatever_others_did_meanwhile(tmp_path):
+def test_remove_takes_only_entries_that_were_read(tmp_path):
     log, other = TaggedLog(tmp_path / "long_term.txt"), TaggedLog(tmp_path / "long_term.txt")
     for number in range(3):
         log.add(entry(f"fact {number}", tags="<a> & b"))

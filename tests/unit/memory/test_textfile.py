@@ -69,7 +69,7 @@ async def test_a_damaged_fact_of_the_text_file_is_named_and_nothing_is_overwritt
 
 
 @pytest.mark.parametrize(("old", "new"), [("</MEMORY>", "MEMORY"), ("<MEMORY", "MEMORY")])
-async def test_what_is_no_entry_of_the_text_file_is_a_note_and_stays(tmp_path, old, new):
+async def test_text_that_is_no_entry_stays_as_a_note(tmp_path, old, new):
     backend = Backend("textfile", tmp_path, None)
     memory = backend.open()
     for text in ("one thing", "another matter", "a third case"):
