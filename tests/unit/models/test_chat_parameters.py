@@ -93,7 +93,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("case", LEFT_OUT)
-async def test_what_a_model_does_not_take_is_left_out_and_that_is_said_once(case, caplog):
+async def test_unsupported_parameter_is_left_out_and_reported_once(case, caplog):
     name, status, said = LEFT_OUT[case]
     first, second, third = await ask(refusing((has(name), status, said)))
     assert name in first and name not in second and second == third
@@ -102,7 +102,7 @@ async def test_what_a_model_does_not_take_is_left_out_and_that_is_said_once(case
     assert line.startswith("openai/m: HTTP 4") and f"asked without {name})" in line and "\n" not in line
 
 
-async def test_a_limit_goes_by_its_other_name_and_by_none_where_that_is_refused_too(caplog):
+async def test_refused_limit_tries_its_other_name_and_then_none(caplog):
     _, second, third = await ask(refusing((has("max_tokens"), 400, NO_MAX_TOKENS)))
     assert second["max_completion_tokens"] == 500 and "max_tokens" not in second and second == third
     (line,) = [record.getMessage() for record in caplog.records]
@@ -143,7 +143,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-async def test_what_is_wrong_otherwise_is_an_error_in_the_words_of_the_server(case):
+async def test_other_bad_requests_keep_the_server_message(case):
     status, said = KEPT[case]
     bodies: list[dict[str, Any]] = []
 
@@ -183,7 +183,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("case", FORMATS)
 @pytest.mark.parametrize("plain_object", [True, False])
-async def test_where_no_schema_is_taken_the_prompt_asks_for_it(case, plain_object, caplog):
+async def test_unsupported_schema_moves_into_the_prompt(case, plain_object, caplog):
     def refused(body: dict[str, Any]) -> bool:
         return body.get("response_format", {}).get("type") in (
             "json_schema",
@@ -214,7 +214,7 @@ async def test_a_choice_of_tools_is_left_out_by_its_value():
     assert all(len(body["tools"]) == 1 for body in fake.seen)
 
 
-async def test_what_one_model_refuses_another_one_is_still_sent():
+async def test_parameter_refused_by_one_model_is_sent_to_another():
     async with serving(refusing((lambda body: body["model"] == "one", 400, NO_TEMPERATURE))) as fake:
         for name in ("one", "two"):
             model = openai.connect(name, base_url=fake.base_url, api_key="key-of-a-test")
@@ -258,7 +258,7 @@ async def test_a_reply_that_thought_ate_says_so(caplog):
 
 
 @pytest.mark.parametrize("generation", [None, {"temperature": None, "seed": None, "max_tokens": None}])
-def test_gpt_5_mini_answers_with_default_settings_and_any_of_them_may_be_null(
+def test_gpt_5_mini_runs_with_default_settings_and_each_may_be_null(
     generation, tmp_path, own_home, monkeypatch, caplog
 ):
     caplog.set_level(logging.WARNING, "agentlab.models")

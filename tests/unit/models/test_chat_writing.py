@@ -128,7 +128,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("case", TAKEN)
-async def test_what_has_happened_before_is_put_as_every_server_takes_it(case):
+async def test_history_has_a_form_that_every_server_accepts(case):
     told, expected = TAKEN[case]
     assert plain(await sent(*told)) == expected
 
@@ -160,7 +160,7 @@ async def test_a_long_id_is_short_on_the_wire_and_the_same_for_call_and_result()
     assert called["tool_calls"][0]["id"] == answered["tool_call_id"] and len(answered["tool_call_id"]) <= 40
 
 
-async def test_what_a_server_wants_back_goes_back_and_nothing_else_does():
+async def test_only_requested_server_data_is_sent_back():
     thought = agent("", lookup("a", extra={"openai": {"google": {"thought_signature": "c2ln"}}}))
     kept = {"openai": {"reasoning_content": "I need the tool."}, "gemini": {"parts": []}}
     told = Message(role="agent", tool_calls=thought.tool_calls, extra=kept)

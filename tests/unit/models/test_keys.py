@@ -134,7 +134,7 @@ def pauses(monkeypatch):
 
 
 @pytest.mark.parametrize("trouble", [{"status": 401}, {"status": 429, "headers": {"retry-after": "50"}}])
-async def test_as_many_keys_are_tried_as_there_are_and_none_is_waited_for(here, trouble, pauses, monkeypatch):
+async def test_every_key_is_tried_without_waiting(here, trouble, pauses, monkeypatch):
     """Four of five in trouble are more than the three retries of a call."""
     monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 1.0)
     keys = [f"key-{number}" for number in range(5)]
@@ -167,7 +167,7 @@ class Ringing:
 
 
 @pytest.mark.parametrize("retry_after", [0.0, 1.0])
-async def test_keys_that_are_told_to_come_back_at_once_do_not_take_turns_for_ever(retry_after, pauses):
+async def test_keys_with_no_retry_pause_do_not_alternate_forever(retry_after, pauses):
     model = Ringing(["a", "b"], RateLimited("slow down", "ringing", retry_after))
     with pytest.raises(RateLimited, match="slow down"):
         await session_with(model, retries=3).complete(HELLO.messages)
@@ -176,7 +176,7 @@ async def test_keys_that_are_told_to_come_back_at_once_do_not_take_turns_for_eve
 
 
 @pytest.mark.parametrize("order", [0, 1])
-async def test_a_key_that_comes_back_is_waited_for_whatever_is_wrong_with_the_other(order, pauses):
+async def test_limited_key_is_awaited_if_the_other_is_refused(order, pauses):
     """One is rate-limited for two seconds, the other is refused."""
     errors = [RateLimited("slow down", "m", retry_after=2.0), Refused("no quota", "m")]
     now, asked = [0.0], []

@@ -86,7 +86,7 @@ async def test_everything_of_a_request_reaches_the_server():
     assert body["stream_options"] == {"include_usage": True}
 
 
-async def test_parallel_calls_are_put_together_from_their_pieces_and_names_mapped_back():
+async def test_parallel_calls_are_joined_and_names_mapped_back():
     deltas = [
         {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "docs_search"}}]},
         {"tool_calls": [{"index": 0, "function": {"arguments": '{"q": "o'}}]},

@@ -24,7 +24,7 @@ async def ask(base_url: str, times: int = 1) -> list[str]:
         await model.close()
 
 
-async def test_organisation_project_and_headers_of_ones_own_are_sent(monkeypatch):
+async def test_organisation_project_and_own_headers_are_sent(monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Team: red\n\nnonsense\nX-Way: a:b")
@@ -42,7 +42,7 @@ async def test_a_slash_at_the_end_of_the_address_and_a_query_do_no_harm():
         assert await ask(f"{fake.base_url}?api-version=1") == ["Hi"]
 
 
-async def test_calls_go_through_the_proxy_that_the_environment_names_and_not_past_it(monkeypatch):
+async def test_calls_use_the_proxy_of_the_environment(monkeypatch):
     asked: list[str] = []
 
     async def relay(request: web.Request) -> web.Response:
@@ -132,7 +132,7 @@ def test_events_are_the_same_however_the_packets_are_cut(data, line_end, before,
     assert found == data + ([b"last"] if ends_in_the_middle else [])
 
 
-def test_nothing_counts_after_the_end_that_was_announced():
+def test_data_after_the_end_is_ignored():
     reader = SseParser()
     assert reader.feed(b"data: 1\n\ndata: [DONE]\n\ndata: 2\n\n") == [b"1"]
     assert reader.is_done

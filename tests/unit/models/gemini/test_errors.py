@@ -68,7 +68,7 @@ async def test_errors_are_translated_and_never_show_the_key(answer, kind, caplog
         assert caught.value.retry_after == 7.5
 
 
-async def test_the_header_says_when_to_come_back_where_the_body_does_not():
+async def test_retry_time_falls_back_to_the_header():
     with pytest.raises(RateLimited) as caught:
         await ask({"status": 429, "headers": {"retry-after": "7"}})
     assert caught.value.retry_after == 7

@@ -58,7 +58,7 @@ async def test_everything_of_a_request_reaches_the_server():
     }
 
 
-async def test_what_a_request_leaves_open_is_left_to_the_server():
+async def test_unset_request_fields_are_left_to_the_server():
     assert set(await sent(USER)) <= {"contents", "generationConfig"}
     assert not (await sent(USER)).get("generationConfig")
 
@@ -90,7 +90,7 @@ async def test_messages_of_one_side_become_one_turn_and_empty_ones_none():
     assert turns == [("user", ["Hello", "Still there?"]), ("model", ["Yes.", "I am."]), ("user", ["Hello"])]
 
 
-async def test_results_stand_in_the_order_of_their_calls_before_the_users_words():
+async def test_results_keep_the_order_of_calls_before_the_user_text():
     late = (USER, result("b", "B"), result("a", "A"))
     body = await sent(USER, agent("", search("a"), search("b")), *late)
     *results, words = body["contents"][2]["parts"]

@@ -148,7 +148,7 @@ async def test_every_conversation_is_accepted_and_arrives_whole():
 
 
 @pytest.mark.slow
-async def test_what_the_model_said_goes_back_as_it_came():
+async def test_model_message_returns_unchanged():
     parts: list[dict[str, Any]] = []
 
     def run(fake: FakeGemini, complete: Callable[[Request], Completion]) -> None:

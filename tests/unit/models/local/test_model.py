@@ -38,7 +38,7 @@ class TestConnect:
         assert model.pid is None
         await model.close()
 
-    async def test_absent_weights_are_said(self, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
+    async def test_missing_weights_are_reported(self, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
         monkeypatch.setenv("AGENTLAB_OFFLINE", "1")
         with pytest.raises(WeightsError, match="AGENTLAB_OFFLINE forbids"):
             await local.connect(MODEL).start()

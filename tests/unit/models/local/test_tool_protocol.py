@@ -41,14 +41,14 @@ class TestPrompt:
             {"role": "user", "content": "Anna: Bye"},
         ]
 
-    def test_tools_are_told_in_the_system_prompt(self) -> None:
+    def test_system_prompt_lists_tools(self) -> None:
         system, _ = rendered(Message(role="system", text="Be brief."), user("Hi"), tools=(LOOKUP, WEATHER))
         assert system["content"].startswith("Be brief.\n\n")
         assert "- lookup_documents(query: string (what to search for)): Search" in system["content"]
         assert '- weather.now(city: string, unit?: "C"|"F"): The' in system["content"]
         assert rendered(user("Hi"), tools=(LOOKUP,))[0]["role"] == "system"
 
-    def test_results_are_told_by_the_user_and_calls_are_not_shown(self) -> None:
+    def test_results_are_user_messages_and_calls_are_hidden(self) -> None:
         call = ToolCall(id="call_1", name="lookup_documents", arguments={"query": "né"})
         broken = ToolCall(id="call_2", name="weather.now", malformed='{"city')
         history = (user("When?"), called(call, broken), result("call_1", "In 1816."), result("call_2", "No."))
@@ -70,7 +70,7 @@ class TestPrompt:
         assert protocol.constraint(request, (LOOKUP,), MODEL)["logit_bias"] == [["answer", -4.0]]
         assert "logit_bias" not in protocol.constraint(request, (LOOKUP,), "mine")
 
-    def test_words_beside_a_call_stay(self) -> None:
+    def test_text_beside_a_call_stays(self) -> None:
         call = ToolCall(id="c", name="lookup_documents", arguments={})
         roles = [m["role"] for m in rendered(user("When?"), called(call, text="Let me see."), result("c", "Now."))]
         assert roles == ["user", "assistant", "user"]
@@ -146,7 +146,7 @@ class TestReply:
         read(raw[:length])
         read('{"tool": "answer", "text": "\\ud83d\\ude00 and more"}'[:length])
 
-    def test_a_structured_answer_beside_tools(self) -> None:
+    def test_structured_output_with_tools(self) -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         text = read('{"tool": "answer", "text": {"n": 3}}', output_schema=schema)[1]
         assert json.loads(text) == {"n": 3}
