@@ -21,7 +21,7 @@ from support.widgets import ANSWER, EVIL, Slow, everything, until
 PAIR = ["rag_only", {"flow": "rag_only", "label": "second", "retrieval": {"top_k": 1}}]
 
 
-async def test_one_question_goes_to_two_flows_in_two_columns_that_say_who_answers(lab_over):
+async def test_two_columns_show_two_flows_with_their_names(lab_over):
     chat = ChatWidget(lab_over(Scripted([ANSWER, "Seven metres."]), flows=PAIR))
     chat.second_flow.value = "second"
     first = (await chat.say("How wide?")).text
@@ -48,7 +48,7 @@ async def test_stop_ends_both_columns(lab_over):
     assert all("stopped" in turn.footer.value for turn in chat.asked[-1][1])
 
 
-async def test_the_running_call_pulses_and_says_its_seconds(lab_over, monkeypatch):
+async def test_running_call_pulses_and_shows_seconds(lab_over, monkeypatch):
     model = Slow("one two", pause="two")
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))
     saying = asyncio.ensure_future(chat.say("Count"))
@@ -70,7 +70,7 @@ async def test_a_free_model_is_asked_and_one_that_is_not_there_is_a_line(lab_ove
     assert "nobody" in chat.turns[-1].footer.value
 
 
-async def test_a_fork_goes_on_from_its_turn_under_another_flow(lab_over):
+async def test_fork_continues_from_its_turn_with_another_flow(lab_over):
     model = Scripted(["first", "second", "third"])
     chat = ChatWidget(lab_over(model, flows=PAIR))
     await chat.say("One?")
@@ -105,7 +105,7 @@ class Counted:
         pass
 
 
-async def test_a_reply_that_was_cut_says_so_and_a_whole_one_does_not(lab_over):
+async def test_truncated_reply_is_marked_and_a_whole_one_is_not(lab_over):
     chat = ChatWidget(lab_over(Counted("**The** goal"), flows=["rag_only"]))
     await chat.say("How wide?")
     turn = chat.turns[-1]
@@ -152,7 +152,7 @@ async def test_the_notebook_file_keeps_the_conversation_as_html_and_text(lab_ove
     assert "Wide" not in next(bundle for name, bundle in shell.items() if name != "first")["text/html"]
 
 
-async def test_a_bad_answer_is_a_failing_case_three_clicks_later_and_the_gate_sees_it(lab_over, tmp_path, monkeypatch):
+async def test_bad_reply_becomes_a_failing_case_that_the_gate_sees(lab_over, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lab = lab_over(Scripted(["Fine.", "It is 3 m wide."]), flows=["rag_only"])
     chat = ChatWidget(lab)
@@ -186,7 +186,7 @@ async def test_a_bad_answer_is_a_failing_case_three_clicks_later_and_the_gate_se
     assert main(["gate", "bad", "--baseline", "base.jsonl", "--explain"]) in (2, 3)
 
 
-async def test_a_folder_that_is_no_data_set_is_said_in_the_form_and_it_stays(lab_over, tmp_path):
+async def test_form_reports_a_folder_that_is_no_data_set_and_stays(lab_over, tmp_path):
     (tmp_path / "file").write_text("x")
     chat = ChatWidget(lab_over(Scripted([ANSWER]), flows=["rag_only"]))
     await chat.say("How wide?")

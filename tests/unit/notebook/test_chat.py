@@ -20,7 +20,7 @@ from support.layered_agent import USUAL, purpose
 from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, lines, until
 
 
-async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_citations(lab_over):
+async def test_click_sends_and_shows_reply_calls_and_citations(lab_over):
     chat = notebook.chat_widget(lab_over(Scripted([LOOKUP, ANSWER]), flows=["rag_only", "tools"]))
     chat.flow.value = "tools"
     chat.ask.value = "How wide is a goal?"
@@ -39,7 +39,7 @@ async def test_a_click_sends_the_text_and_the_reply_appears_with_its_calls_and_c
     assert not chat.send_button.disabled and chat.stop_button.disabled
 
 
-async def test_enter_sends_the_text_that_the_browser_sends_after_it_and_a_blank_one_is_not_sent(lab_over):
+async def test_enter_sends_the_final_text_and_no_blank_one(lab_over):
     model = Scripted([ANSWER])
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))
     chat.ask._handle_custom_msg({"event": "submit"}, [])
@@ -69,7 +69,7 @@ async def test_the_reply_streams_in_with_few_updates(lab_over):
     assert len(drawn) < 20, "hundreds of tokens are a handful of updates"
 
 
-async def test_stop_in_mid_reply_keeps_what_was_said_and_the_chat_goes_on(lab_over):
+async def test_stop_in_mid_reply_keeps_the_text_and_the_chat_continues(lab_over):
     model = Slow("one two three four", pause="three")
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))
     chat.ask.value = "Count"
@@ -88,7 +88,7 @@ async def test_stop_in_mid_reply_keeps_what_was_said_and_the_chat_goes_on(lab_ov
     assert "one two" in turn.reply.value and "three" not in turn.reply.value, "the stopped reply stays as it was"
 
 
-async def test_the_last_turn_says_what_the_trace_says(lab_over):
+async def test_last_turn_shows_the_trace(lab_over):
     chat = ChatWidget(lab_over(Scripted(["first", "I think so.", ANSWER]), flows=["rag_only", "tools_rag_fallback"]))
     await chat.say("Warm up")
     chat.flow.value = "tools_rag_fallback"
@@ -126,7 +126,7 @@ async def test_a_data_set_that_is_not_there_and_a_broken_flow_are_lines_too(lab_
     lab.close()
 
 
-async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
+async def test_untrusted_text_is_never_html(lab_over):
     evil_call = call("lookup_documents", document_names=[], query=EVIL)
     chat = ChatWidget(lab_over(Scripted([evil_call, f"{EVIL} 7.32 m wide [1]", EVIL]), flows=["tools"]))
     await chat.say(EVIL)
@@ -136,7 +136,7 @@ async def test_nothing_that_was_said_or_found_is_read_as_html(lab_over):
     assert "&lt;script&gt;" in chat.turns[-1].reply.value, "the cited title"
 
 
-async def test_the_canvas_is_rendered_beside_the_chat_and_what_could_do_harm_in_it_is_text(lab_over):
+async def test_canvas_is_rendered_and_its_harmful_parts_are_text(lab_over):
     canvas = f"# Oboe\n\n* **double** {EVIL} [x](javascript:alert)\n\n![y](http://z) <http://w>\n\n| a |\n| - |\n| 1 |"
     replies = {**USUAL, "bubble": json.dumps({"chat": "Half \ud83d a # woodwind.", "canvas": canvas})}
     chat = ChatWidget(lab_over(Scripted([lambda request: replies[purpose(request)]], loop=True), flows=["ego"]))
@@ -158,7 +158,7 @@ async def test_speaker_documents_and_memory_reach_the_flow(lab_over, tmp_path):
     assert list((tmp_path / "kept").iterdir())
 
 
-async def test_a_display_cleared_before_the_chat_has_begun_loses_no_later_turn(lab_over, caplog):
+async def test_early_cleared_display_loses_no_later_turn(lab_over, caplog):
     model = Slow("one two", pause="two")
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))
     saying = asyncio.ensure_future(chat.say("Count"))
@@ -211,7 +211,7 @@ async def test_a_model_that_no_flow_of_the_lab_uses_gets_a_lab_of_its_own(lab_ov
     chat.close()
 
 
-async def test_what_a_chat_of_the_widget_still_has_to_do_is_done_when_the_lab_closes(lab_over):
+async def test_closing_the_lab_finishes_work_of_the_widget(lab_over):
     done = []
 
     async def busy(turn, session):
@@ -243,7 +243,7 @@ async def test_clear_in_mid_reply_leaves_nothing_behind(lab_over):
     assert len(chat.turns) == 1 and "stopped" not in everything(chat)
 
 
-def test_without_ipywidgets_one_line_says_what_to_install(lab_over, monkeypatch):
+def test_missing_ipywidgets_is_one_line_with_the_remedy(lab_over, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     for module in ("agentlab.notebook.chat", "agentlab.notebook.chat_form", "agentlab.notebook.progress_bar"):
         monkeypatch.delitem(sys.modules, module, raising=False)

@@ -21,7 +21,7 @@ def run(tmp_path: Path, own_home: Path) -> Run:
         return opened.run_sync(out=tmp_path / "run")
 
 
-def test_labels_are_kept_and_held_against_a_measure(run, tmp_path):
+def test_labels_are_stored_and_compared_with_a_measure(run, tmp_path):
     file = tmp_path / "labels.csv"
     waiting = {"conversation": "c1", "turn": 1, "flow": "rag_only", "epoch": 0, "question": "=1+1"}
     add_rows(file, [waiting])

@@ -6,7 +6,7 @@ from agentlab.evals.store.progress import RunProgress
 from agentlab.notebook.progress_bar import ProgressBar
 
 
-def test_the_progress_bar_says_how_far_a_run_is_and_how_long_it_will_take():
+def test_progress_bar_shows_progress_and_remaining_time():
     bar = ProgressBar()
     bar.update(RunProgress(done=1, total=3, failed=0, seconds_left=20.0, label="tools · laws-001"))
     assert (bar.bar.value, bar.bar.max) == (1, 3)
