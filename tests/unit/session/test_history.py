@@ -22,7 +22,7 @@ def test_a_chain_is_the_last_messages_in_their_order(said, limit):
     assert chain == (stored if limit is None else stored[max(0, len(stored) - limit) :])
 
 
-def test_what_is_forgotten_is_no_longer_read_and_begins_a_chapter():
+def test_forgotten_history_is_not_read():
     history = History()
     history.save("user", "Hi")
     history.forget()

@@ -47,7 +47,7 @@ async def test_a_rate_limit_is_waited_out_and_kept_from_the_latency():
     assert event.waited >= 0.05 > event.seconds
 
 
-async def test_what_cannot_be_retried_flies_and_leaves_a_line():
+async def test_fatal_error_propagates_and_leaves_a_row():
     session = session_over(FLOW, Scripted([BadRequest("no"), "never asked"]))
     with pytest.raises(BadRequest):
         await session.complete(HELLO)
@@ -56,7 +56,7 @@ async def test_what_cannot_be_retried_flies_and_leaves_a_line():
     assert session.trace.totals().llm_calls == 0
 
 
-async def test_what_no_adapter_should_raise_leaves_a_line_too():
+async def test_unexpected_adapter_error_leaves_a_row():
     session = session_over(FLOW, Scripted([TypeError("'NoneType' object is not subscriptable")]))
     with pytest.raises(TypeError):
         await session.complete(HELLO)
@@ -83,7 +83,7 @@ async def test_retries_end():
     assert calls_of(session)[0].attempt == 4
 
 
-async def test_an_interrupt_keeps_what_was_said_and_ends_the_model():
+async def test_interrupt_keeps_the_text_and_ends_the_call():
     model = Slow()
     session = session_over(FLOW, model)
     task = asyncio.create_task(session.complete(HELLO))
