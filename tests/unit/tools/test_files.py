@@ -82,7 +82,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-async def test_what_is_no_file_of_the_workspace_is_refused_by_both(workspace, path):
+async def test_both_tools_refuse_paths_outside_the_workspace(workspace, path):
     session = files(workspace)
     for told in (
         await call(session, "read_file", file_path=path),
@@ -95,7 +95,7 @@ async def test_what_is_no_file_of_the_workspace_is_refused_by_both(workspace, pa
     assert (workspace / "sub" / "in.txt").read_text() != "changed"
 
 
-async def test_a_refusal_says_why(workspace):
+async def test_refusal_has_a_reason(workspace):
     session = files(workspace)
     for path, reason in {
         "../x": "'../x' is refused: a path must not contain '..'",
@@ -140,7 +140,7 @@ async def test_files_beyond_a_megabyte_are_neither_read_nor_written(workspace):
     assert (workspace / "new").stat().st_size == 1_000_000
 
 
-async def test_what_is_not_utf_8_is_a_clear_error(workspace):
+async def test_file_not_in_utf_8_is_a_clear_error(workspace):
     session = files(workspace)
     (workspace / "latin.txt").write_bytes("schön".encode("latin-1"))
     told = await call(session, "read_file", file_path="latin.txt")

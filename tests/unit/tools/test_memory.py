@@ -33,7 +33,7 @@ async def remembering(folder: Path):
     await memory.close()
 
 
-async def test_memory_is_saved_fetched_and_replaced_in_the_words_of_the_seed(tmp_path):
+async def test_memory_tools_use_the_wording_of_the_seed(tmp_path):
     async with remembering(tmp_path) as session:
         assert await call(session, "fetch_memory", query="bike") == "No relevant facts found."
         saved = await call(session, "save_memory", content="The bike is red.")
@@ -56,7 +56,7 @@ async def test_memory_is_saved_fetched_and_replaced_in_the_words_of_the_seed(tmp
         assert written == [True, True, True, False]
 
 
-async def test_a_fact_that_is_known_is_told_and_not_stored_twice(tmp_path):
+async def test_known_fact_is_reported_and_not_stored_twice(tmp_path):
     async with remembering(tmp_path) as session:
         await call(session, "save_memory", content="The bike is red.")
         told = await call(session, "save_memory", content="the bike is red")
@@ -98,7 +98,7 @@ async def test_a_stored_text_cannot_pose_as_an_entry(tmp_path, text):
 
 
 @given(texts=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=4))
-def test_as_many_entries_are_shown_as_there_are_facts(texts):
+def test_every_fact_is_one_line(texts):
     shown = "\n---\n".join(fact_entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
     entries = shown.split("\n---\n")
     assert len(entries) == len(texts)
@@ -124,7 +124,7 @@ UNAVAILABLE = {
 
 @pytest.mark.parametrize("name", MEMORY)
 @pytest.mark.parametrize("gone", [True, False])
-async def test_without_a_memory_the_model_reads_a_placeholder_and_the_trace_is_told(name, gone):
+async def test_missing_memory_is_a_placeholder_and_a_notice(name, gone):
     class Gone:
         name = user = "gone"
         embedder = None

@@ -195,7 +195,7 @@ def certified(web: Web, tmp_path: Path) -> Path:
     return certificate
 
 
-async def test_certificates_are_checked_by_name_and_a_slow_page_behind_tls_is_left_behind(web, certified, monkeypatch):
+async def test_certificates_are_verified_and_slow_tls_pages_time_out(web, certified, monkeypatch):
     here = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", web.server_port))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: here)
     web.page("/", "<p>there")

@@ -66,18 +66,18 @@ async def test_a_packing_that_was_not_asked_for_is_refused(web, packing):
 
 
 @pytest.mark.parametrize("kind", ["application/pdf", "text/plain", "image/png", "application/json", "text/htmlx", ""])
-async def test_what_is_not_html_is_not_read(web, kind):
+async def test_only_html_is_read(web, kind):
     page = await read(web.page("/", b"<p>x", kind))
     assert page == Page(problem=f"it is not HTML but {kind or 'of no stated type'}")
 
 
 @pytest.mark.parametrize("status", [204, 206, 403, 404, 500, 304])
-async def test_a_page_that_is_not_there_says_so(web, status):
+async def test_missing_page_is_reported(web, status):
     url = web.answer("/", b"", {"Content-Type": "text/html"}, status)
     assert await read(url) == Page(problem=f"it answers with HTTP {status}")
 
 
-async def test_a_page_without_text_says_so(web):
+async def test_page_without_text_is_reported(web):
     assert await read(web.page("/", "<script>x</script>")) == Page(problem="it holds no text")
     assert await read(web.page("/", b"")) == Page(problem="it holds no text")
 
@@ -144,7 +144,7 @@ async def until(condition: Callable[[], Any]) -> None:
     raise AssertionError("it did not come to pass")
 
 
-async def test_whoever_stops_waiting_hangs_up(web):
+async def test_cancelled_wait_closes_the_connection(web):
     url = web.raw("/", HTML + b"\r\n", endless=b"x", pause=0.02)
     reading = asyncio.create_task(read(url, seconds=30))
     await until(lambda: web.asked)

@@ -16,7 +16,7 @@ from support.search_engine import hit, searching
 from support.tool_sessions import call, notices
 
 
-async def test_pages_are_read_snippets_stand_in_and_the_model_sums_up(web, engine):
+async def test_search_reads_pages_or_snippets_and_the_model_summarises(web, engine):
     web.page("/ferry", "<p>The ferry leaves at 08:00.</p><script>no</script>")
     engine.found = [
         hit(web.url("/ferry"), "Ferries"),
@@ -78,7 +78,7 @@ async def test_results_with_missing_parts_do_no_harm(engine):
     assert await call(session, "search_web", query="q") == "ok"
 
 
-async def test_an_empty_summary_gives_way_to_the_snippets(engine):
+async def test_empty_summary_is_replaced_by_snippets(engine):
     engine.found = [hit("x", "T", "The ferry is blue.")]
     session, _ = searching(" ")
     assert await call(session, "search_web", query="q") == "T: The ferry is blue."
@@ -94,7 +94,7 @@ async def test_a_search_without_results_asks_no_model(engine):
         assert model.requests == [] and notices(session, "web_unavailable") == []
 
 
-async def test_a_search_that_cannot_be_made_is_a_placeholder_and_told(engine, monkeypatch):
+async def test_failed_search_is_a_placeholder_and_a_notice(engine, monkeypatch):
     from ddgs.exceptions import DDGSException, RatelimitException
 
     failures = [DDGSException("via http://ann:hunter2@proxy"), RatelimitException("202"), OSError("gone"), ValueError()]

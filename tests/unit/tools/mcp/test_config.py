@@ -40,7 +40,7 @@ async def test_a_bad_configuration_is_one_line(tmp_path, content, problem):
     assert told.startswith(f"{file}{problem}") and "\n" not in told
 
 
-def test_what_is_odd_in_a_configuration_is_told(tmp_path):
+def test_problems_in_a_configuration_are_reported(tmp_path):
     row = {"url": "https://example.org/mcp", "type": "http", "retries": 3, "headers": {"X-Api-Key": "abc", "A": "b"}}
     config, problems = server_config("far", row, tmp_path / "mcp.json")
     assert config == ServerConfig(

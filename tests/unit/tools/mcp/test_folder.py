@@ -50,7 +50,7 @@ def test_a_local_tool_that_was_given_up_keeps_no_process_alive(tmp_path):
     assert (ended.stdout, ended.stderr) == ("stuck did not finish within 0.05 seconds\n", "")
 
 
-async def test_a_local_tool_that_returns_after_it_was_given_up_disturbs_nobody(data):
+async def test_late_result_of_a_local_tool_is_ignored(data):
     (data / "tools" / "slow.py").write_text(
         "import time\nPARAMETERS = {}\ndef execute(arguments):\n    time.sleep(0.1)\n    return 'late'\n"
     )
@@ -82,7 +82,7 @@ def test_a_broken_tool_file_ends_a_run_before_anything_is_written(data, own_home
     assert (run_of_the_layered_agent(tmp_path, tools=tools) / "run.json").exists()
 
 
-def test_what_is_odd_about_tools_stands_in_the_log_of_the_run(data, own_home, tmp_path):
+def test_problems_of_tools_are_in_the_run_log(data, own_home, tmp_path):
     (data / "tools" / "dice.py").write_text(DICE)
     (data / "mcp-servers" / "away.json").write_text('{"command": "no-such-command-here"}')
     run = run_of_the_layered_agent(tmp_path)

@@ -13,7 +13,7 @@ from agentlab.tools.mcp.listing import MAX_TOOLS, FoundTool, usable_tools, with_
 from support.mcp_server import LIARS
 
 
-def test_what_cannot_be_used_is_left_out():
+def test_unusable_tools_are_left_out():
     specs, problems = usable_tools("s", [row for row in LIARS.values() if isinstance(row, dict)])
     assert [spec.name for spec in specs] == ["good", "numbered", "long"]
     assert [spec.description[:5] for spec in specs] == ["Fine.", "7", "[31mw"]
@@ -91,7 +91,7 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
     ]
 
 
-def test_the_first_tools_count_those_of_scripts_before_those_of_servers():
+def test_first_tools_count_and_scripts_precede_servers():
     scripts = [found("own", f"script_{number}") for number in range(8)]
     of_servers = [found("far", f"tool_{number}") for number in range(MAX_TOOLS)]
     assert with_unique_names([], of_servers, []) == (of_servers, [])
