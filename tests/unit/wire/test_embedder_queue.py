@@ -28,7 +28,7 @@ class Flaky(Counting):
         return await super().embed(texts)
 
 
-async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no_latency(
+async def test_retryable_embeddings_are_retried_and_pauses_are_no_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.05)
@@ -44,7 +44,7 @@ async def test_what_may_go_through_later_is_embedded_again_and_the_pauses_are_no
 @pytest.mark.parametrize(
     ("failures", "kind"), [([ServerFault("busy")] * 4, ServerFault), ([BadRequest("never")], BadRequest)]
 )
-async def test_an_embedder_is_not_asked_for_ever_nor_in_vain(
+async def test_embedder_is_retried_only_for_retryable_errors_and_not_forever(
     failures: list[ModelError], kind: type[ModelError]
 ) -> None:
     embedder = Flaky(*failures)

@@ -57,7 +57,7 @@ def test_a_change_of_any_field_changes_the_key(request_):
 
 
 @given(REQUESTS)
-def test_a_request_under_way_is_told_from_every_other_and_is_found_by_its_like(request_):
+def test_running_request_is_found_only_by_an_equal_one(request_):
     mine = in_flight_key("m", "compatible", request_, 0)
     others = [in_flight_key("m", "compatible", changed, 0) for changed in flips(request_)]
     others += [in_flight_key("n", "compatible", request_, 0), in_flight_key("m", "e", request_, 0)]

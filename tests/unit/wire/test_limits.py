@@ -56,7 +56,7 @@ def test_the_ways_to_write_seconds(text, seconds):
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_first_answer():
+async def test_first_response_without_limits_frees_all_waiting_calls():
     limiter = RateLimiter(clock=Clock())
     asking = [await let(limiter) for _ in range(50)]
     assert sum(task.done() for task in asking) == limiter.in_flight == 4
@@ -65,7 +65,7 @@ async def test_nothing_said_and_nothing_refused_lets_everybody_go_after_the_firs
     assert all(task.done() for task in asking)
 
 
-async def test_what_a_provider_allows_is_learnt_and_kept_to():
+async def test_limits_of_a_provider_are_learnt_and_kept():
     clock = Clock()
     limiter = RateLimiter(clock=clock)
     first = await limiter.acquire("a")
@@ -148,7 +148,7 @@ def test_workers_of_one_run_know_that_they_share(latency):
 
 @pytest.mark.parametrize("latency", [0.05, 1.0])
 @pytest.mark.parametrize("apart", [None, 0.0, 0.02, 0.5, 5.0])
-def test_processes_that_share_a_key_and_know_nothing_of_each_other_use_all_of_it_and_are_hardly_refused(latency, apart):
+def test_independent_processes_share_a_key_with_few_refusals(latency, apart):
     found = []
 
     async def play(loop: VirtualTime) -> None:
@@ -185,7 +185,7 @@ async def test_a_large_call_goes_at_once_where_there_is_room_for_it(tokens):
     next_one.cancel()
 
 
-async def test_what_a_provider_gives_back_is_used_again():
+async def test_returned_headroom_is_used_again():
     clock = Clock()
     limiter = RateLimiter(clock=clock)
     for _ in range(5):  # each is charged 4,000 and uses 100
@@ -217,7 +217,7 @@ async def test_a_limit_of_the_spec_holds_whatever_the_provider_allows(given):
     assert per_minute(limiter).get("requests") == given.get("requests", 60000)
 
 
-async def test_who_gives_up_at_the_head_of_the_line_lets_the_next_one_through():
+async def test_cancelled_first_waiter_lets_the_next_one_through():
     limiter = RateLimiter(tokens=6000, clock=Clock())
     large, small = await let(limiter, tokens=3000), await let(limiter, tokens=20)
     assert not small.done()
@@ -252,7 +252,7 @@ def test_all_keys_are_used():
     assert min(used.values()) >= 0.9 * 200
 
 
-def test_tokens_count_too_and_a_call_larger_than_a_minute_is_not_held_for_ever():
+def test_token_limit_holds_and_an_oversized_call_still_goes():
     async def play(loop: VirtualTime) -> None:
         await RateLimiter(tokens=600, clock=loop.time).acquire("a", tokens=5000)
         assert loop.time() == pytest.approx(59, abs=1)
@@ -292,7 +292,7 @@ async def test_a_refusal_halves_what_is_in_flight_once_and_answers_bring_it_back
     assert sum(task.done() for task in asking) == 21, "those sent together tell one thing, and 30 answers another"
 
 
-def test_who_is_told_to_stay_away_stays_away():
+def test_retry_after_is_respected():
     async def play(loop: VirtualTime) -> None:
         limiter = RateLimiter(clock=loop.time)
         limiter.release(await limiter.acquire("a"), refused=7.0)
@@ -302,7 +302,7 @@ def test_who_is_told_to_stay_away_stays_away():
     at_once(play)
 
 
-async def test_who_is_told_again_and_again_to_stay_away_for_a_day_stays_away_for_a_minute_in_all():
+async def test_repeated_day_long_retry_after_waits_a_minute_in_all():
     clock = Clock()
     limiter = RateLimiter(clock=clock)
     for _ in range(3):
@@ -316,7 +316,7 @@ async def test_who_is_told_again_and_again_to_stay_away_for_a_day_stays_away_for
     assert not (await let(limiter)).done(), "after an answer a refusal is a new one"
 
 
-async def test_one_who_leaves_the_line_leaves_a_place():
+async def test_cancelled_waiter_frees_its_place():
     limiter = RateLimiter(concurrent=1, clock=Clock())
     ticket = await limiter.acquire("a")
     first, second = await let(limiter), await let(limiter)
@@ -346,7 +346,7 @@ async def failing(failure):
     raise failure
 
 
-async def test_the_queue_of_a_model_tells_its_limits_how_a_call_ended():
+async def test_queue_reports_ended_calls_to_the_limits():
     limiter = RateLimiter()
     queued = QueuedModel("slow", "", lambda: Slow(0), limiter)
     await queued.ask(lambda model: model.complete(HELLO, lambda text: None), "a")

@@ -34,7 +34,7 @@ async def test_epochs_do_not_share_answers():
     assert model.asked == 2
 
 
-async def test_one_who_leaves_does_not_take_the_answer_of_the_other_along():
+async def test_cancelled_caller_does_not_cancel_the_shared_call():
     model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
     leaver = asyncio.create_task(ask(recorder, model, request))
@@ -46,7 +46,7 @@ async def test_one_who_leaves_does_not_take_the_answer_of_the_other_along():
     assert (await leaver).error == "interrupted"
 
 
-async def test_one_who_waits_for_the_other_may_leave():
+async def test_waiting_caller_may_be_cancelled():
     model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
     stayer = asyncio.create_task(ask(recorder, model, request))
