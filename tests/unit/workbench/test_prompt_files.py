@@ -85,7 +85,7 @@ def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str
     return {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()}
 
 
-def test_the_listing_says_which_file_takes_the_place_of_a_prompt_and_what_it_can_use(prompts, capsys):
+def test_listing_names_the_file_and_placeholders_of_a_prompt(prompts, capsys):
     assert listed(capsys, "--flow", "ego")["ego"] == f"(files in {prompts})"
     own = listed(capsys, "--flow", "ego")["memory_analysis"]
     assert own == "memory/MEMORY_ANALYSIS.txt {content}"

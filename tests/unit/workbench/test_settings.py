@@ -14,11 +14,11 @@ from agentlab.workbench.settings import settings_of, spec_schema
 
 
 @pytest.mark.parametrize("flow", plugins.names("flows"))
-def test_every_setting_says_what_it_means(flow):
+def test_every_setting_has_a_description(flow):
     assert not [key for key, schema in settings_of(flow).items() if len(schema["description"]) < 10]
 
 
-def test_every_setting_of_the_layered_agent_says_what_it_does(capsys):
+def test_every_setting_of_ego_has_a_description(capsys):
     described = settings_of("ego")
     assert list(described) == [field.name for field in fields(plugins.resolve("flows", "ego").Settings)]
     assert not [name for name, schema in described.items() if not schema.get("description")]
@@ -29,7 +29,7 @@ def test_every_setting_of_the_layered_agent_says_what_it_does(capsys):
     assert "  personality: A text file: who the agent is, when it puts a result into words." in shown
 
 
-def test_settings_of_a_wider_flow_are_those_of_the_narrower_one_and_its_own():
+def test_wider_flow_has_the_settings_of_the_narrower_one_and_its_own():
     wide, narrow = settings_of("discord"), settings_of("chatbox")
     assert set(narrow) < set(wide) and wide["history"] == narrow["history"]
     assert wide["master_id"]["description"] == "The id of the one user the assistant belongs to."
@@ -50,7 +50,7 @@ def test_a_name_that_is_no_flow_has_no_settings():
         ("ego", True),
     ],
 )
-def test_an_editor_is_told_of_the_settings_of_each_flow(capsys, flow, is_right):
+def test_schema_lists_the_settings_of_each_flow(capsys, flow, is_right):
     assert main(["list", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema == json.loads(json.dumps(spec_schema()))
