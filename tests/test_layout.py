@@ -136,7 +136,7 @@ def test_the_top_level_of_the_package_is_rooms():
 
 
 @pytest.mark.parametrize("room", sorted(LEVEL))
-def test_a_room_says_what_it_is_for_and_imports_only_from_lower_ones(room):
+def test_room_has_a_docstring_and_imports_only_lower_rooms(room):
     assert len(ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or "") > 80
     for module, used in IMPORTS.items():
         if room_of(module) == room:
@@ -146,7 +146,7 @@ def test_a_room_says_what_it_is_for_and_imports_only_from_lower_ones(room):
 
 
 @pytest.mark.parametrize("floor", FLOORS_OF_EVALS)
-def test_a_floor_of_evals_imports_only_those_it_stands_on(floor):
+def test_floor_of_evals_imports_only_lower_floors(floor):
     for module, used in IMPORTS.items():
         if module.split(".")[1:3] == ["evals", floor]:
             for other in used:
@@ -174,7 +174,7 @@ def test_no_import_goes_in_a_circle():
 
 
 @pytest.mark.parametrize("file", PYTHON, ids=lambda f: str(f.relative_to(ROOT)))
-def test_a_file_says_what_it_is_and_stays_small(file):
+def test_file_has_a_docstring_and_stays_small(file):
     source = file.read_text(encoding="utf-8")
     if source.strip():
         assert ast.get_docstring(ast.parse(source)), "a file opens by saying what it is"
@@ -203,7 +203,7 @@ def test_the_package_stays_small():
 
 
 @pytest.mark.parametrize("room", ["models", "models.embedders", "memory", "flows", "tools", "evals.scorers"])
-def test_plug_ins_are_strangers(room):
+def test_plug_ins_do_not_import_siblings(room):
     """No plug-in imports a sibling; shared code is in a file that is no plug-in."""
     own = {name: f"agentlab.{room}.{name}" for name in plugins.names(room)}
     for name, module in own.items():

@@ -21,7 +21,7 @@ def test_there_are_six_in_order():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_says_what_one_learns_and_how_long_it_takes_and_holds_what_it_shows(path: Path):
+def test_notebook_names_its_goal_and_time_and_stores_its_outputs(path: Path):
     notebook = nbformat.read(path, as_version=4)
     first = " ".join(notebook.cells[0].source.split())
     assert "**You will learn**" in first and re.search(r"\*\*Time\*\*: .* minutes to read, \d+ seconds to run", first)
@@ -45,7 +45,7 @@ def test_without_a_kernel_and_a_network_the_page_has_its_tables_and_pictures(pat
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_left_where_scripts_and_styles_are_dropped_are_pictures_and_tables(path: Path):
+def test_pictures_and_tables_remain_without_scripts_and_styles(path: Path):
     """GitHub drops scripts and styles."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     shown = [output.data for cell in cells for output in cell.outputs if "data" in output]

@@ -26,7 +26,7 @@ PLAN, OUTCOME = (
 
 
 @pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
-def test_a_table_is_of_a_whole_set_on_one_model_and_says_what_decides(file):
+def test_table_covers_a_whole_set_on_one_model_and_names_primary_measures(file):
     spec = load_spec(file)
     assert spec.name == f"study_{file.stem}" and list(spec.datasets) == [f"datasets/{file.stem}"]
     assert (spec.model, spec.limit) == ("local/qwen2.5-coder-1.5b", None)
@@ -36,7 +36,7 @@ def test_a_table_is_of_a_whole_set_on_one_model_and_says_what_decides(file):
     assert int(planned.split("|")[5]) == (len(spec.flows) - 1) * len(spec.primary)
 
 
-def test_what_came_of_the_plan_is_told_beside_what_was_planned():
+def test_page_compares_results_with_the_plan():
     told = [line.split("|") for line in OUTCOME if line.startswith("| ") and "---" not in line][1:]
     planned = {row.split("|")[1]: row.split("|")[7] for row in PLAN if row.startswith("| ")}
     assert told and all(planned[cells[1]] == cells[2] for cells in told)
@@ -53,7 +53,7 @@ def test_what_came_of_the_plan_is_told_beside_what_was_planned():
 @pytest.mark.parametrize(
     "file", [file for file in SPECS if (ROOT / "datasets" / file.stem).exists()], ids=lambda f: f.stem
 )
-def test_what_decides_is_graded_on_our_own_sets(file):
+def test_primary_measures_are_graded_on_own_sets(file):
     data = load_dataset(Path(ROOT / "datasets" / file.stem))
     turns = [turn for conversation in data.conversations for turn in conversation.turns if turn.scored]
     scorers = [plugins.resolve("evals.scorers", name) for name in plugins.names("evals.scorers")]
@@ -68,7 +68,7 @@ def published(page: Path, *runs: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
-def test_a_set_that_is_made_anew_takes_its_place_on_the_page_and_the_others_stay(tmp_path):
+def test_repeated_set_replaces_its_part_of_the_page(tmp_path):
     page = tmp_path / "study.md"
     before = (ROOT / "results" / "study.md").read_text(encoding="utf-8")
     page.write_text(before, encoding="utf-8")
@@ -96,7 +96,7 @@ def test_the_picture_is_of_the_page():
     assert sets == sorted(sets) and [name for name in sets if f"{name}: " not in drawn.stdout] == []
 
 
-def test_what_the_pages_of_the_project_link_to_and_show_is_there():
+def test_links_and_pictures_of_the_project_pages_exist():
     found = 0
     for page in (ROOT / "README.md", *(ROOT / "results").glob("*.md"), ROOT / "CONTRIBUTING.md"):
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):

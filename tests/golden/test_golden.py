@@ -14,7 +14,7 @@ def golden(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_what_is_recorded_is_asked_for_by_the_same_key(file):
+def test_recorded_call_has_the_same_key_today(file):
     worked_out = keys_worked_out(file)
     assert golden(f"keys/{file.stem}") == [*recorded_keys(file)]
     assert {line: worked_out[line] for line in worked_out} == {line: line for line in worked_out}
