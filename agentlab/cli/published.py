@@ -63,6 +63,6 @@ def reproduce(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         packs = " ".join(f"PACKS/{Path(folder).resolve().name}" for folder in arguments.packs)
         command = f"agentlab reproduce {packs} --markdown {arguments.markdown}"
-        title = f"# Published answers, graded anew\n\nMade by `{command}`.\n\n"
+        title = f"# Published answers, regraded\n\nMade by `{command}`.\n\n"
         save(title + "\n".join(page), arguments.markdown)
     return 0 if agrees else 2

@@ -74,7 +74,7 @@ def test_documents_of_a_turn_that_are_not_named_by_a_list_are_one_line(folder, p
     rows[2]["turns"][1]["metadata"] = {"passages": passages}
     write_rows(folder / "conversations.jsonl", rows)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    told = "conversations.jsonl:3: turn 1 of q2: metadata.passages is no list of ids of documents\n"
+    told = "conversations.jsonl:3: turn 1 of q2: metadata.passages must be a list of document ids\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -151,7 +151,7 @@ def test_impossible_amount_is_one_line_and_leaves_nothing(folder, capsys, key, v
 def test_epochs_counted_from_one_are_reported(folder, capsys):
     rewrite_rows(folder, lambda each: {"epoch": 1})
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    assert "epochs are counted from 0" in capsys.readouterr().err
+    assert "count epochs from 0" in capsys.readouterr().err
 
 
 def test_imported_run_names_and_omits_missing_parts(folder, capsys):

@@ -97,7 +97,7 @@ def test_csv_import_skips_empty_rows_and_splits_only_published(folder, tmp_path,
     lines = ["a,q0,0,blue,WRONG,2,1", "", ",,,,,,", "a,q0,1,forty two,WRONG,2,1", ""]
     (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
     assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 0
-    assert "called so: 'answer.raw', 'system.version'\n" in capsys.readouterr().err
+    assert "ignored: 'answer.raw', 'system.version'\n" in capsys.readouterr().err
     found = [(row.flow, row.reply.text, row.published) for row in al.open_run("run").folder.turns()]
     assert found == [("a", "blue", {"em": 1}), ("a", "forty two", {"em": 1})]
 
@@ -148,7 +148,7 @@ WRONG = {
     "a missing column": (lambda rows: rows[3].pop("answer"), "predictions.jsonl:4: answer is missing"),
     "a turn out of range": (lambda rows: rows[3].update(turn=2), ":4: turn 2 is out of range: q1 has 2 turns"),
     "a turn below 0": (lambda rows: rows[3].update(turn=-1), ":4:"),
-    "a system twice": (lambda rows: rows.append(rows[3]), ":49: once answers turn 1 of q1 twice"),
+    "a system twice": (lambda rows: rows.append(rows[3]), ":49: duplicate answer of once to turn 1 of q1"),
     "NaN": (lambda rows: rows[3].update(seconds=float("nan")), ":4: not usable: NaN is not JSON"),
     "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
     "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),
@@ -159,7 +159,7 @@ WRONG = {
     ),
     "two numbers of one name": (
         lambda rows: rows[3].update(published={"a_b": 1, "a": {"b": 0}}),
-        ":4: published has two numbers that are called a_b",
+        ":4: published: duplicate name a_b",
     ),
     "numbers too deep": (
         lambda rows: rows[3].update(published={"a": [json.loads("[" * 200 + "]" * 200)]}),
@@ -187,12 +187,12 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
     ("text", "told"),
     [
         ("system,conversation,turn\n", ":1: the column answer is missing"),
-        ("system,conversation,turn,answer\na,q0,0\n", ":2: 3 cells under 4 columns"),
+        ("system,conversation,turn,answer\na,q0,0\n", ":2: 3 cells in 4 columns"),
         ("system,conversation,turn,answer\na,q0,zero,blue\n", ":2: turn: 'zero' is not a number"),
         ("system,conversation,turn,answer,seconds\na,q0,0,blue,nan\n", ":2: seconds: 'nan' is not a number"),
         (
             "system,conversation,turn,answer,published.human,published.human.f\na,q0,0,blue,1,2\n",
-            "answers.csv:1: the column 'published.human' is one value and has parts",
+            "answers.csv:1: the column 'published.human' has a value and also parts",
         ),
         ("", "the column system is missing"),
         ("x" * 200_000, "the column system is missing"),
@@ -269,7 +269,7 @@ def test_a_folder_that_is_in_use_and_a_folder_without_answers(folder, capsys, tm
     assert "predictions.jsonl:1: the line is not UTF-8" in capsys.readouterr().err
     (folder / "predictions.jsonl").unlink()
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 1
-    assert "there are no predictions here" in capsys.readouterr().err
+    assert "the folder has no predictions" in capsys.readouterr().err
 
 
 def test_own_run_is_compared_with_imported_answers(tmp_path, own_home, capsys):

@@ -53,12 +53,12 @@ def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
     assert main(["reproduce", str(pack)]) == 0
     shown = capsys.readouterr().out
     assert shown.rstrip().splitlines()[-1] == "reproduced 3 of 7 figures"
-    whys = {figure.why for figure in reproduce(pack).figures if figure.verdict == "cannot be had"}
+    whys = {figure.why for figure in reproduce(pack).figures if figure.verdict == "not reproducible"}
     assert whys == {
-        "no script with aliases is known for em of numbers",
-        "there is no grader 'bleurt' here, only squad, hotpotqa, drop, locomo, rouge, bleu1",
-        "bleu is not stored with every answer",
-        "squad gives no RougeL",
+        "no grader accepts aliases for em of numbers",
+        "unknown grader 'bleurt'; there are squad, hotpotqa, drop, locomo, rouge, bleu1",
+        "bleu is missing in some answers",
+        "squad has no metric RougeL",
     }
 
 
@@ -76,7 +76,7 @@ def test_the_grader_that_would_give_a_differing_figure_is_named(pack):
     rows = [row("good", name, "dog dog") for name in NAMES]
     write_questions(pack, {key: ["dog"] for key in NAMES})
     write_rows(pack / "predictions.jsonl", rows)
-    assert "drop and locomo would give it" in reproduce(publish(pack, figure("f1", 1.0, "squad"))).figures[0].why
+    assert "drop and locomo would reproduce it" in reproduce(publish(pack, figure("f1", 1.0, "squad"))).figures[0].why
 
 
 def test_aliases_are_counted_where_the_data_have_them(pack):
@@ -86,7 +86,7 @@ def test_aliases_are_counted_where_the_data_have_them(pack):
     assert [figure.verdict for figure in reproduce(pack).figures] == ["reproduced", "reproduced"]
     write_questions(pack, told, category="musique")
     found = reproduce(pack).figures[0]
-    assert (found.verdict, "aliases" in found.why) == ("cannot be had", True)
+    assert (found.verdict, "aliases" in found.why) == ("not reproducible", True)
 
 
 def test_differences_come_with_intervals(pack, capsys, tmp_path):
@@ -95,8 +95,8 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
     assert "| em, all: good | 0.75 | 0.7500 | reproduced | squad | 20 |" in (tmp_path / "page.md").read_text()
     assert main(["compare", str(tmp_path / "run")]) == 0
     (difference,) = analyse_significance(reproduce(pack).pack)
-    assert difference.found.difference == -0.5
-    assert difference.found.ci95[1] < 0
+    assert difference.judgement.difference == -0.5
+    assert difference.judgement.ci95[1] < 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
     [
         (None, "there is no published.json"),
         ("{", "published.json: cannot be read"),
-        ("[]", "has no list `figures`"),
+        ("[]", "the key `figures` must be a list"),
         ('{"figures": [{"system": "good"}]}', "figures.0: Object missing required field"),
         ('{"figures": [{"system": "good", "value": NaN}]}', "NaN is not JSON"),
         ({"decimals": -1}, "published.json: figures.0: Expected int >= 0"),
@@ -128,7 +128,7 @@ def test_a_figure_of_what_is_not_in_the_pack_is_not_reproduced(pack, capsys, wha
     publish(pack, figure("em", 0.75, "squad", **{what: name}))
     assert main(["reproduce", str(pack)]) == 2, "answers are missing, all of them"
     shown = " ".join(capsys.readouterr().out.split())
-    assert "in part" in shown and f"unknown {what} of this pack" in shown
+    assert "incomplete" in shown and f"unknown {what} of this pack" in shown
     assert shown.endswith("reproduced 0 of 1 figures")
 
 
@@ -137,7 +137,7 @@ def test_differing_figures_are_listed_again_at_the_end(pack, capsys):
     assert main(["reproduce", str(pack)]) == 2
     *_, differs, cannot, last = capsys.readouterr().out.rstrip().splitlines()[-3:]
     assert differs.startswith("em, all: bad: 0.50 published, 0.2500 ours, differs")
-    assert cannot.startswith("cannot be had: 1 figures")
+    assert cannot.startswith("not reproducible: 1 figure,")
     assert last == "reproduced 1 of 3 figures"
 
 
@@ -177,7 +177,7 @@ def test_a_category_that_a_system_did_not_answer_is_missing(pack, capsys):
 def test_the_public_packs_come_out_again(name, figures):
     found = reproduce(PACKS / name)
     verdicts = [figure.verdict for figure in found.figures]
-    assert (verdicts.count("reproduced"), verdicts.count("cannot be had")) == figures
+    assert (verdicts.count("reproduced"), verdicts.count("not reproducible")) == figures
     assert found.agrees
 
 

@@ -1,5 +1,5 @@
-"""Answers that others have published: imported as runs, graded by their authors' rules, held against their figures.
+"""Answers of other systems: imported as runs, graded by their authors' rules, compared with their published figures.
 
-`importing` writes the run folder, `graders` are the rules, `reproduce` holds figures beside each other, `unsaid` tells
-what the authors did not: paired differences with intervals.
+`importing` writes the run folder. `graders` holds the rules. `reproduce` compares figures. `significance` adds what
+publications leave out: paired differences with intervals. `page` renders the result.
 """

@@ -1,8 +1,8 @@
-"""Predictions of other systems as a run folder like any other: one flow a system.
+"""Imports predictions of other systems as a run folder, with one flow per system.
 
     import_predictions("../shared/published/locomo", "results/locomo")
 
-The rows are held in memory: a million of them take 1 to 2 GB.
+All rows are in memory: a million of them take 1 to 2 GB.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ from agentlab.evals.store.run import StoredRun
 from agentlab.workbench.spec import Spec, make_spec
 
 SCORERS = ("answer", "correctness", "rouge", "refusal")
-"""What grades an import that does not choose: what needs a reply and no embeddings."""
+"""Default scorers of an import: they need a reply and no embeddings."""
 MAX_EPOCHS = 10_000
 PassagesByTurn = dict[tuple[str, int], list[str]]
+"""Conversation and turn -> ids of documents."""
 
 
 class AnswerCoverage:
-    """Which answers were there."""
+    """Record of the turns that have an answer; rejects rows that fit no turn."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.conversations = {conversation.id: conversation for conversation in dataset.conversations}
         self.answered: defaultdict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
-        """By system and epoch the turns."""
+        """System and epoch -> turns."""
 
     def add(self, row: Prediction) -> str | None:
-        """What is wrong with the row, if anything."""
+        """Add a row; return the problem if the row cannot be used."""
         conversation = self.conversations.get(row.conversation)
         if conversation is None:
             return plugins.unknown_name("conversation of the data set", row.conversation, self.conversations)
@@ -58,22 +59,23 @@ class AnswerCoverage:
             turns = f"{len(conversation.turns)} turn{'s' if len(conversation.turns) > 1 else ''}, counted from 0"
             return f"turn {row.turn} is out of range: {row.conversation} has {turns}"
         if not conversation.turns[row.turn].scored:
-            return f"turn {row.turn} of {row.conversation} is told, not asked (scored: false), so nothing answers it"
+            history = f"turn {row.turn} of {row.conversation} is history (scored: false) and takes no answer"
+            return f"{history}; remove this row"
         if row.epoch >= MAX_EPOCHS:
-            return f"epoch {row.epoch} is out of range; there are {MAX_EPOCHS} at the most"
+            return f"epoch {row.epoch} is out of range; the largest is {MAX_EPOCHS - 1}"
         answered = self.answered[row.system, row.epoch]
         if (row.conversation, row.turn) in answered:
-            where = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
-            return f"{row.system} answers {where} twice; a second try has an epoch of its own"
+            name = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
+            return f"duplicate answer of {row.system} to {name}; give a second try its own epoch"
         answered.add((row.conversation, row.turn))
         return None
 
     def missing(self) -> Iterator[str]:
-        """Systems that did not answer every turn, a line each."""
-        asked = sum(len(conversation.scored_turns) for conversation in self.conversations.values())
+        """Yield a line for each system and epoch that did not answer every turn."""
+        n_turns = sum(len(conversation.scored_turns) for conversation in self.conversations.values())
         for (system, epoch), answered in self.answered.items():
-            if len(answered) < asked:
-                yield f"{system} answered {len(answered)} of {asked} turns{f' in epoch {epoch}' if epoch else ''}"
+            if len(answered) < n_turns:
+                yield f"{system} answered {len(answered)} of {n_turns} turns{f' in epoch {epoch}' if epoch else ''}"
 
 
 def import_predictions(
@@ -86,29 +88,30 @@ def import_predictions(
     note: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> StoredRun:
-    """A run folder of the answers in a folder or file, graded by `scorers`; `dataset` is that folder, or another.
+    """Write the answers of a folder or file as a run, graded by `scorers`, and return the run.
 
-    `primary` decides comparisons and the gate, a measure that the source gave (`published_em`) among them if it is
-    named. Raises DatasetError, with file and line, where a row cannot be used, ConfigError where `primary` names what
-    is no measure of these answers, and leaves nothing behind. `on_progress` is told what goes on (bytes are read, turns
-    graded), how much is done, and of how much.
+    `dataset` is the folder of the conversations, by default the folder of the answers. `primary` names the primary
+    measures of comparisons and gates; scores from the source (`published_em`) are allowed. `note` receives warnings.
+    `on_progress` receives the step ("bytes read", "graded"), the amount done and the total.
+
+    Raises DatasetError, with file and line, for a row that cannot be used, and ConfigError if `primary` names an
+    unknown measure. After an error no folder is left.
     """
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
     files, data = prediction_files(source), load_dataset(home)
     for file in files:
-        if strange := unknown_keys(file):
-            note(f"{file}: not read, since nothing here is called so: {', '.join(map(repr, strange[:10]))}")
+        if unknown := unknown_keys(file):
+            note(f"{file}: unknown keys are ignored: {', '.join(map(repr, unknown[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
-    seen, named = AnswerCoverage(data), _named(data, home)
+    coverage, passages = AnswerCoverage(data), _passages_by_turn(data, home)
     with atomic_folder(path) as scratch:
-        rows = list(_rows(files, data, seen, named, partial(on_progress, "bytes read")))
+        rows = list(_rows(files, data, coverage, passages, partial(on_progress, "bytes read")))
         if not rows:
-            raise DatasetError("there is no answer in it", files[0])
-        epochs = {epoch for _, epoch in seen.answered}
+            raise DatasetError("the file has no answers", files[0])
+        epochs = {epoch for _, epoch in coverage.answered}
         if first := min(epochs):
-            told = f"no answer is of epoch 0, the first is of {first}; epochs are counted from 0"
-            raise DatasetError(told, files[0])
+            raise DatasetError(f"the first epoch is {first}; count epochs from 0", files[0])
         systems = list(dict.fromkeys(row.flow for row in rows))
         folder = RunFolder(scratch)
         flows = [{"flow": IMPORTED, "label": system} for system in systems]
@@ -116,9 +119,9 @@ def import_predictions(
         spec = make_spec({"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}, {})
         header = _header(path, data, spec, files)
         folder.write_json("run.json", {**header, "graders": fingerprints(modules, "none")})
-        there = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
-        check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *there])
-    for line in seen.missing():
+        published = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
+        check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *published])
+    for line in coverage.missing():
         note(line)
     return StoredRun.open(path)
 
@@ -126,26 +129,26 @@ def import_predictions(
 def _rows(
     files: Sequence[Path],
     data: Dataset,
-    seen: AnswerCoverage,
-    named: PassagesByTurn,
+    coverage: AnswerCoverage,
+    passages_by_turn: PassagesByTurn,
     on_progress: Callable[[int, int], None],
 ) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     sizes = [file.stat().st_size for file in files]
     before = 0
 
-    def read_to(place: int) -> None:
-        on_progress(before + place, sum(sizes))
+    def read_to(position: int) -> None:
+        on_progress(before + position, sum(sizes))
 
     for file, size in zip(files, sizes, strict=True):
         for line, row in read_predictions(file, read_to):
-            if problem := seen.add(row) or _problem(row.published):
+            if problem := coverage.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
-            conversation = seen.conversations[row.conversation]
+            conversation = coverage.conversations[row.conversation]
             turn = conversation.turns[row.turn]
-            passages = row.passages if row.passages is not None else named.get((row.conversation, row.turn))
-            if documents and (strange := [name for name in passages or () if name not in documents]):
-                raise DatasetError(plugins.unknown_name("document of the data set", strange[0], documents), file, line)
+            passages = passages_by_turn.get((row.conversation, row.turn)) if row.passages is None else row.passages
+            if documents and (unknown := [name for name in passages or () if name not in documents]):
+                raise DatasetError(plugins.unknown_name("document of the data set", unknown[0], documents), file, line)
             yield TurnRow(
                 flow=row.system,
                 dataset=data.name,
@@ -172,12 +175,12 @@ def _rows(
 
 
 def category_of(conversation: Conversation, turn: int) -> Any:
-    """A turn's own, or that of its conversation; None where neither has one."""
+    """Return the category of a turn, or else of its conversation; None without either."""
     return {**conversation.metadata, **conversation.turns[turn].metadata}.get("category")
 
 
 def _problem(published: Mapping[str, Any]) -> str | None:
-    """Why what was noted for an answer cannot be kept as numbers, if so."""
+    """Return the reason why the scores of an answer cannot be stored as numbers, if there is one."""
     try:
         check_depth(published, MAX_DEPTH - 1)
     except ValueError as problem:
@@ -185,25 +188,25 @@ def _problem(published: Mapping[str, Any]) -> str | None:
     names = set()
     for name, value in published_numbers(published):
         if name in names:
-            return f"published has two numbers that are called {name}, one of them in parts; rename one"
+            return f"published: duplicate name {name}, as one number and in parts; rename one"
         if not -MAX_VALUE <= value <= MAX_VALUE:
-            return f"published: {name} is beyond {MAX_VALUE:g}, so it was not measured; leave it out"
+            return f"published: {name} is beyond {MAX_VALUE:g} and cannot be a measurement; remove it"
         names.add(name)
     return None
 
 
-def _named(data: Dataset, home: Path) -> PassagesByTurn:
-    """The documents that every system had, where a turn says so; raises DatasetError where it does not name them."""
-    found = {}
+def _passages_by_turn(data: Dataset, home: Path) -> PassagesByTurn:
+    """Return the documents that a turn names for every system; raises DatasetError if they are no list of ids."""
+    passages = {}
     for conversation in data.conversations:
         for number, turn in enumerate(conversation.turns):
-            named = turn.metadata.get("passages")
-            if isinstance(named, list) and all(isinstance(name, str) and name for name in named):
-                found[conversation.id, number] = named
-            elif named is not None:
-                problem = f"turn {number} of {conversation.id}: metadata.passages is no list of ids of documents"
+            ids = turn.metadata.get("passages")
+            if isinstance(ids, list) and all(isinstance(name, str) and name for name in ids):
+                passages[conversation.id, number] = ids
+            elif ids is not None:
+                problem = f"turn {number} of {conversation.id}: metadata.passages must be a list of document ids"
                 raise DatasetError(problem, data.locations.get(conversation.id, home))
-    return found
+    return passages
 
 
 def _header(path: Path, data: Dataset, spec: Spec, files: Sequence[Path]) -> dict[str, Any]:

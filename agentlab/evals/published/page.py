@@ -1,8 +1,8 @@
-"""A reproduction as tables and lines, for a console or as Markdown."""
+"""Renders a reproduction as tables and lines, for a console or as Markdown."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,8 +13,10 @@ from agentlab.evals.published.graders import GRADERS
 from agentlab.evals.published.reproduce import FigureCheck, Reproduction
 from agentlab.evals.published.significance import SystemDifference, analyse_significance
 
+WRONG = ("differs", "incomplete")
+"""Verdicts that make `agentlab reproduce` fail."""
 MAX_REPEATED = 10
-"""Figures that differ, below all tables."""
+"""Figures that differ and are repeated below the tables."""
 
 
 class Table(NamedTuple):
@@ -24,7 +26,7 @@ class Table(NamedTuple):
 
 
 def sections(reproduction: Reproduction) -> Iterator[Table | str]:
-    """Tables and lines in order; the last line is the count of figures."""
+    """Yield tables and lines in order; the last line counts the figures."""
     pack = reproduction.pack
     if reproduction.figures:
         columns = ("", "published", "ours", "", "grader", "n")
@@ -34,46 +36,45 @@ def sections(reproduction: Reproduction) -> Iterator[Table | str]:
     for name, sha in fingerprints(GRADERS.values(), "none").items():
         by_hash[sha].append(name.rpartition(":")[2].lower())
     yield "graders: " + "; ".join(f"{', '.join(names)} are {sha[:12]}" for sha, names in by_hash.items())
-    wrong = [figure for figure in reproduction.figures if figure.verdict in ("differs", "in part")]
+    wrong = [figure for figure in reproduction.figures if figure.verdict in WRONG]
     for name, value, ours, verdict, *_ in map(_figure, wrong[:MAX_REPEATED]):
         yield f"{name}: {value} published, {ours} ours, {verdict}"
     if len(wrong) > MAX_REPEATED:
-        yield f"... and {len(wrong) - MAX_REPEATED} more that differ or lack answers, in the table above"
-    missing = dict.fromkeys(f.why for f in reproduction.figures if f.verdict == "cannot be had")
-    for why in missing:
-        count = sum(figure.why == why for figure in reproduction.figures)
-        yield f"cannot be had: {count} figures, {why}"
+        yield f"... and {len(wrong) - MAX_REPEATED} more figures that differ or are incomplete; see the table above"
+    reasons = Counter(figure.why for figure in reproduction.figures if figure.verdict == "not reproducible")
+    for why, count in reasons.items():
+        yield f"not reproducible: {count} figure{'s' if count > 1 else ''}, {why}"
     yield str(reproduction)
 
 
 def _figure(figure: FigureCheck) -> list[str]:
     claim = figure.claim
     ours = "-" if figure.ours is None else f"{figure.ours * claim.scale:.{claim.decimals + 2}f}"
-    verdict = f"{figure.verdict}: {figure.why}" if figure.verdict in ("differs", "in part") else figure.verdict
-    n = f"{figure.n}" if figure.n == figure.asked else f"{figure.n} of {figure.asked}"
+    verdict = f"{figure.verdict}: {figure.why}" if figure.verdict in WRONG else figure.verdict
+    n = f"{figure.n}" if figure.n == figure.expected_n else f"{figure.n} of {figure.expected_n}"
     value = f"{claim.value:.{claim.decimals}f}"
     name = f"{claim.metric}, {claim.category}: {claim.system}"
     return [name, value, ours, verdict, claim.grader, n]
 
 
-def _differences(found: Sequence[SystemDifference]) -> Iterator[Table | str]:
+def _differences(differences: Sequence[SystemDifference]) -> Iterator[Table | str]:
     columns = ("", "n", "A", "B", "B - A", "95 %", "p adj.", "")
-    for a, b in dict.fromkeys((d.a, d.b) for d in found):
-        rows = [_difference(d) for d in found if (d.a, d.b) == (a, b)]
-        yield Table(f"what the authors did not say: A: {a}   B: {b}", columns, rows)
-    if found:
-        sizes = sorted({d.found.conversations for d in found})
+    for a, b in dict.fromkeys((d.a, d.b) for d in differences):
+        rows = [_difference(d) for d in differences if (d.a, d.b) == (a, b)]
+        yield Table(f"paired differences: A: {a}   B: {b}", columns, rows)
+    if differences:
+        sizes = sorted({d.judgement.conversations for d in differences})
         many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        tests = f"two-sided; p adj.: maxT over the {max(d.found.family for d in found)} tests of these tables"
+        tests = f"two-sided; p adj.: maxT over the {max(d.judgement.family for d in differences)} tests of these tables"
         yield f"95 %: bootstrap over conversations ({many}); p: {TEST_ASSUMPTION}; {tests}"
 
 
 def _difference(difference: SystemDifference) -> list[str]:
-    return [f"{difference.found.measure.name}, {difference.category}", *difference.found.cells]
+    return [f"{difference.judgement.measure.name}, {difference.category}", *difference.judgement.cells]
 
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:
-    """One section of a page."""
+    """Return one section of a Markdown page."""
     text = [f"## {as_markdown(heading)}", ""]
     for part in parts:
         if isinstance(part, str):

@@ -1,14 +1,15 @@
-"""Answers of other people's systems as they come: JSON lines or CSV, a row an answer, read one at a time.
+"""Reads answers of other systems from JSON lines or CSV, one row per answer.
 
 {"system": "single", "conversation": "nq_17", "turn": 0, "epoch": 0, "answer": "atoms", "llm_calls": 1,
  "retrieval_steps": 1, "passages": ["nq-4"],
  "published": {"em": 1, "automatic": {"RougeL": 0.4}, "human": {"faithful": {"r1": 4, "r2": 3}}}}
 
-`system`, `conversation`, `turn` and `answer` have to be there; `epoch` is 0 where nothing is said. A null answer is a
-turn that failed, and `error` may say why. What is not said is unknown, never 0. `passages` are the ids of documents of
-the data set that the answer was made of; where every system had the same, `metadata.passages` of the turn says so once.
-In CSV the parts of `published` are columns of their own (`published.em`, `published.human.faithful.r1`), passages are
-a JSON list, and an empty cell says nothing; an empty answer is a turn that failed.
+`system`, `conversation`, `turn` and `answer` are required; `epoch` is 0 by default. A null answer is a failed turn, and
+`error` may give the reason. Other missing keys are unknown, never 0. `passages` are the ids of the documents that the
+answer was made of. If every system had the same documents, `metadata.passages` of the turn names them once.
+
+In CSV each part of `published` has its own column (`published.em`, `published.human.faithful.r1`), and passages are a
+JSON list. An empty cell is unknown; an empty answer is a failed turn.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)] | None
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """A row; None is unknown."""
+    """Row of a predictions file; None is unknown."""
 
     system: Name
     conversation: Name
@@ -62,33 +63,33 @@ class Prediction(Struct, frozen=True, kw_only=True):
     retrieval_steps: Count = None
     passages: list[Name] | None = None
     published: dict[str, Any] = {}
-    """What its authors noted for this very answer."""
+    """Scores that came with this answer."""
 
 
 KEYS = {field.name: field for field in msgspec.structs.fields(Prediction)}
 TEXTS = ("system", "conversation", "answer", "error")
-WORDS = {"true": 1, "false": 0}
-"""How programs write a number that is 1 or 0."""
+BOOLEANS = {"true": 1, "false": 0}
+"""Words of a CSV cell that mean a number."""
 
 
 def prediction_files(path: Path) -> list[Path]:
-    """The file itself, or every `predictions*.jsonl` and `predictions*.csv` of a folder; DatasetError without one."""
+    """Return the file, or the `predictions*.jsonl` and `predictions*.csv` of a folder; raises DatasetError if none."""
     if not path.exists():
         raise DatasetError("there is no such file or folder", path)
     if path.is_file():
         return [path]
-    found = sorted([*path.glob("predictions*.jsonl"), *path.glob("predictions*.csv")])
-    if not found:
-        raise DatasetError("there are no predictions here; they stand in predictions.jsonl or predictions.csv", path)
-    return found
+    files = sorted([*path.glob("predictions*.jsonl"), *path.glob("predictions*.csv")])
+    if not files:
+        raise DatasetError("the folder has no predictions; add predictions.jsonl or predictions.csv", path)
+    return files
 
 
 def read_predictions(
-    file: Path, on_read: Callable[[int], None] = lambda place: None
+    file: Path, on_read: Callable[[int], None] = lambda position: None
 ) -> Iterator[tuple[int, Prediction]]:
-    """The rows of a file with their lines; raises DatasetError naming file and line.
+    """Yield line numbers and rows of a file; raises DatasetError with file and line for a bad row.
 
-    `on_read` is told now and then how many bytes were read.
+    `on_read` receives the number of bytes read, from time to time.
     """
     with _readable(file) as lines:
         rows = _read_csv(file, lines) if file.suffix == ".csv" else _read_lines(file, lines)
@@ -108,19 +109,19 @@ def _readable(file: Path) -> Iterator[BufferedReader]:
 
 
 def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
-    """Keys in the first rows that nobody here reads; DatasetError where the file cannot be read."""
-    found: list[str] = []
-    # What is no CSV, or a line too long, is told where it is read.
+    """Return unknown keys of the first rows; raises DatasetError if the file cannot be read."""
+    keys: list[str] = []
+    # `read_predictions` reports invalid CSV and long lines.
     with _readable(file) as lines, contextlib.suppress(csv.Error, ValueError):
         if file.suffix == ".csv":
             with io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
-                found = [name for name in next(csv.reader(iter_lines(text)), []) if not _is_part(name)]
+                keys = [name for name in next(csv.reader(iter_lines(text)), []) if not _is_part(name)]
         else:
             for line in itertools.islice(iter_lines(lines), rows):
                 with contextlib.suppress(ValueError):
                     row = load_json(line)
-                    found += row if isinstance(row, dict) else ()
-    return [key for key in dict.fromkeys(found) if key not in KEYS]
+                    keys += row if isinstance(row, dict) else ()
+    return [key for key in dict.fromkeys(keys) if key not in KEYS]
 
 
 def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
@@ -132,20 +133,20 @@ def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predic
             try:
                 read = decode(line)
             except (ValueError, RecursionError):
-                # Slower, says more, and knows half a surrogate pair, which a model may have written.
+                # `parse_line` is slower, gives better errors and accepts lone surrogates, which models write.
                 if not line.removeprefix(b"\xef\xbb\xbf").strip():
                     continue
-                read = _checked(parse_line(line, file, number), file, number)
+                read = _validated(parse_line(line, file, number), file, number)
             yield number, read
     except ValueError as problem:
         raise DatasetError(str(problem), file, number + 1) from None
 
 
-def _checked(row: Any, file: Path, number: int) -> Prediction:
+def _validated(row: Any, file: Path, number: int) -> Prediction:
     if not isinstance(row, dict):
         raise DatasetError("not a JSON object", file, number)
     if missing := [name for name, field in KEYS.items() if field.required and name not in row]:
-        raise DatasetError(f"{missing[0]} is missing; a row says at least {_required_columns()}", file, number)
+        raise DatasetError(f"{missing[0]} is missing; a row needs {_required_columns()}", file, number)
     try:
         return from_json(Prediction, row)
     except ValueError as problem:
@@ -163,22 +164,20 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
             rows = csv.reader(iter_lines(text), strict=True)
             columns = next(rows, [])
             if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
-                raise DatasetError(
-                    f"the column {missing[0]} is missing; a row says at least {_required_columns()}", file, 1
-                )
-            if twice := [name for name in columns if columns.count(name) > 1]:
-                raise DatasetError(f"the column {twice[0]!r} stands there twice", file, 1)
-            if whole := [name for name in columns if any(_is_part(of, name) for of in columns)]:
-                problem = f"the column {whole[0]!r} is one value and has parts in columns of their own"
+                raise DatasetError(f"the column {missing[0]} is missing; a row needs {_required_columns()}", file, 1)
+            if duplicates := [name for name in columns if columns.count(name) > 1]:
+                raise DatasetError(f"duplicate column {duplicates[0]!r}", file, 1)
+            if wholes := [name for name in columns if any(_is_part(column, name) for column in columns)]:
+                problem = f"the column {wholes[0]!r} has a value and also parts in other columns; remove one"
                 raise DatasetError(problem, file, 1)
             for cells in rows:
                 if not any(cells):
                     continue
                 if len(cells) != len(columns):
-                    problem = f"{len(cells)} cells under {len(columns)} columns"
+                    problem = f"{len(cells)} cells in {len(columns)} columns"
                     raise DatasetError(problem, file, rows.line_num)
                 row = _from_cells(dict(zip(columns, cells, strict=True)), file, rows.line_num)
-                yield rows.line_num, _checked(row, file, rows.line_num)
+                yield rows.line_num, _validated(row, file, rows.line_num)
     except UnicodeDecodeError:
         raise DatasetError("the file is not UTF-8", file) from None
     except csv.Error as problem:
@@ -205,9 +204,9 @@ def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, 
     return row
 
 
-def _is_part(column: str, of: str = "published") -> bool:
-    """Of `published` alone a column may hold a part."""
-    return column.startswith(f"{of}.") and column.startswith("published.") and all(column.split("."))
+def _is_part(column: str, whole: str = "published") -> bool:
+    """Return True if a column holds a part of `whole`; only `published` has parts."""
+    return column.startswith(f"{whole}.") and column.startswith("published.") and all(column.split("."))
 
 
 def _value(name: str, cell: str, file: Path, line: int) -> Any:
@@ -221,5 +220,5 @@ def _value(name: str, cell: str, file: Path, line: int) -> Any:
             return int(number) if number.is_integer() else number
     except ValueError:
         if name not in KEYS:
-            return WORDS.get(cell.lower(), cell)
+            return BOOLEANS.get(cell.lower(), cell)
     raise DatasetError(f"{name}: {cell[:40]!r} is not {kind}", file, line)

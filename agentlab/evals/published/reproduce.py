@@ -1,12 +1,13 @@
-"""A pack of published predictions held against the figures that its authors gave for them.
+"""Recomputes the published figures of a pack from its predictions.
 
     reproduction = reproduce("../shared/published/locomo")
-    reproduction.figures            # each published figure beside ours
-    unsaid(reproduction.pack)       # what the authors did not say: paired differences with intervals
+    reproduction.figures                        # each published figure with ours
+    analyse_significance(reproduction.pack)     # paired differences with intervals
 
-A pack is a folder with `conversations.jsonl`, `predictions.jsonl` and `published.json`, whose `figures` are a list of
-{"system", "category" ("all" or one), "metric", "value", "decimals", "scale" (100: in percent), "grader"}, and "n" where
-a figure is the mean of fewer answers than the pack asks for. What the file says of its own recomputation is not read.
+A pack is a folder with `conversations.jsonl`, `predictions.jsonl` and `published.json`. The key `figures` of
+`published.json` is a list of {"system", "category" ("all" or one), "metric", "value", "decimals", "scale" (100: in
+percent), "grader"}. "n" is given for a figure that is the mean of fewer answers than the pack asks for. Other keys are
+ignored.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ PUBLISHED = "published.json"
 ALL = "all"
 STORED, ALIASES = "stored", "aliases"
 MAX_DECIMALS = 20
-Verdict = Literal["reproduced", "differs", "in part", "cannot be had"]
-"""In part: answers are missing, so that what is here could only agree by chance."""
+FigureVerdict = Literal["reproduced", "differs", "incomplete", "not reproducible"]
+"""`incomplete`: answers are missing, so a mean could agree only by chance. `not reproducible`: no grader gives it."""
 
 
 class PublishedFigure(Struct, frozen=True, kw_only=True):
-    """A figure as published."""
+    """One figure as published."""
 
     system: str
     category: str = ALL
@@ -51,38 +52,42 @@ class PublishedFigure(Struct, frozen=True, kw_only=True):
     scale: Annotated[float, Meta(gt=0)] = 1.0
     grader: str
     n: Annotated[int, Meta(ge=1)] | None = None
-    """Answers that it is the mean of; None: one to every turn that is asked."""
+    """Number of answers of the mean; None for one answer to every scored turn."""
 
     def matches(self, mean: float) -> bool:
-        """Whether a mean from 0 to 1 is the figure to its printed digit; halves may be rounded either way."""
+        """Return True if a mean from 0 to 1 equals the figure to its printed digit, with halves rounded either way."""
         return abs(mean * self.scale - self.value) <= 0.5 * 10.0**-self.decimals + 1e-9
 
 
 class NotReproducible(Exception):
-    """Why a figure is out of reach."""
+    """Reason why no grader here gives a figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureCheck:
+    """Comparison of a published figure with ours."""
+
     claim: PublishedFigure
     ours: float | None
-    """A mean from 0 to 1."""
+    """Our mean, from 0 to 1; None if it cannot be computed."""
     n: int
-    asked: int
-    """How many answers it should be the mean of."""
-    verdict: Verdict
+    """Number of answers here."""
+    expected_n: int
+    """Number of answers that the figure is the mean of."""
+    verdict: FigureVerdict
     why: str = ""
 
 
 @dataclass(frozen=True)
 class GradedAnswer:
-    """One answer with what it is graded by."""
+    """One answer with its turn and its grades."""
 
     row: TurnRow
     turn: Turn
     category: str
     aliases: tuple[str, ...]
     grades: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Grader -> metric -> value, filled on demand."""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -90,100 +95,102 @@ class GradedAnswer:
 
     @cached_property
     def published_values(self) -> dict[str, float]:
-        """What the authors noted, by its whole name (`automatic_RougeL`)."""
+        """Return the scores that came with the answer, by full name (`automatic_RougeL`)."""
         return dict(published_numbers(self.row.published or {}))
 
     @cached_property
     def stored(self) -> dict[str, float]:
-        """Likewise, by its name alone too (`RougeL`)."""
-        alone = {
+        """Return the same scores, also by short name (`RougeL`)."""
+        short = {
             name.removeprefix("automatic_").removeprefix("human_"): value
             for name, value in self.published_values.items()
         }
-        return alone | self.published_values
+        return short | self.published_values
 
-    def by(self, grader: type[Grader], metric: str, *, aliases: bool = False) -> float:
+    def grade(self, grader: type[Grader], metric: str, *, aliases: bool = False) -> float:
+        """Return a metric of the answer by `grader`; raises NotReproducible without a reference answer."""
         name = f"{grader.name} with aliases" if aliases else grader.name
         if name not in self.grades:
             references = [*self.turn.reference_answers, *(self.aliases if aliases else ())]
             if not references:
                 raise NotReproducible("some turns have no reference answer")
-            said = "" if self.row.reply is None else self.row.reply.text
-            self.grades[name] = grader.grade(said, references)
+            text = "" if self.row.reply is None else self.row.reply.text
+            self.grades[name] = grader.grade(text, references)
         return self.grades[name][metric]
 
 
 class Pack:
-    """What is in a folder, graded when asked."""
+    """Content of a pack: its figures and its answers, which are graded on demand."""
 
     def __init__(self, folder: Path, run: Path, note: Callable[[str], None]) -> None:
         self.name = folder.resolve().name
         self.claims = read_claims(folder)
-        named = dict.fromkeys(GRADERS[rule] for claim in self.claims if (rule := claim.grader.lower()) in GRADERS)
-        rules = [*SCORERS, *(f"{rule.__module__}:{rule.__name__}" for rule in named)]
+        graders = dict.fromkeys(GRADERS[rule] for claim in self.claims if (rule := claim.grader.lower()) in GRADERS)
+        rules = [*SCORERS, *(f"{rule.__module__}:{rule.__name__}" for rule in graders)]
         imported = import_predictions(folder, run, scorers=rules, note=note)
         conversations = {each.id: each for each in load_dataset(folder).conversations}
-        self.answers = [_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
+        self.answers = [_graded_answer(row, conversations[row.conversation]) for row in read_turns(imported.folder)]
         self.systems = list(imported.result.flows)
         self.categories = list(dict.fromkeys(answer.category for answer in self.answers if answer.category))
-        self._asked = [_text(category_of(each, turn)) for each in conversations.values() for turn in each.scored_turns]
+        self._turn_categories = [_text(category_of(c, turn)) for c in conversations.values() for turn in c.scored_turns]
 
     def _unknown_name(self, claim: PublishedFigure) -> str:
-        """Which name of a figure stands nowhere in the pack, if one does."""
-        for what, names in (("system", self.systems), ("category", [ALL, *filter(None, self._asked)])):
-            if (name := getattr(claim, what)) not in names:
-                return plugins.unknown_name(f"{what} of this pack", name, {*names})
+        """Return the error for a system or category that the pack does not have; "" if it has both."""
+        for kind, names in (("system", self.systems), ("category", [ALL, *filter(None, self._turn_categories)])):
+            if (name := getattr(claim, kind)) not in names:
+                return plugins.unknown_name(f"{kind} of this pack", name, {*names})
         return ""
 
-    def asked(self, claim: PublishedFigure) -> int:
-        """Of how many answers a figure is the mean; a system is asked everything in each epoch that it has."""
+    def expected_n(self, claim: PublishedFigure) -> int:
+        """Return the number of answers that a figure is the mean of; a system answers all turns in each epoch."""
         epochs = {answer.row.epoch for answer in self.answers if answer.row.flow == claim.system}
-        return claim.n or len(epochs) * sum(claim.category in (ALL, category) for category in self._asked)
+        return claim.n or len(epochs) * sum(claim.category in (ALL, category) for category in self._turn_categories)
 
-    def of(self, system: str, category: str) -> list[GradedAnswer]:
+    def answers_of(self, system: str, category: str) -> list[GradedAnswer]:
         return [a for a in self.answers if a.row.flow == system and category in (ALL, a.category)]
 
     def measure(self, claim: PublishedFigure) -> Callable[[GradedAnswer], float]:
-        """How an answer is graded for a figure; raises NotReproducible where nothing here could."""
+        """Return the function that grades an answer for a figure; raises NotReproducible if there is none."""
         metric, grader = claim.metric, claim.grader.lower()
         if grader == STORED:
             return lambda answer: _stored(answer, metric)
         if grader == ALIASES:
             return self._with_aliases(claim)
         if grader not in GRADERS:
-            raise NotReproducible(f"there is no grader {claim.grader!r} here, only {', '.join(GRADERS)}")
+            raise NotReproducible(f"unknown grader {claim.grader!r}; there are {', '.join(GRADERS)}")
         if metric not in GRADERS[grader].metric_names:
-            raise NotReproducible(f"{grader} gives no {metric}")
-        return lambda answer: answer.by(GRADERS[grader], metric)
+            raise NotReproducible(f"{grader} has no metric {metric}")
+        return lambda answer: answer.grade(GRADERS[grader], metric)
 
     def _with_aliases(self, claim: PublishedFigure) -> Callable[[GradedAnswer], float]:
         rules = [rule for name, rule in WITH_ALIASES.items() if claim.category.lower().startswith(name)]
         if not rules or claim.metric not in rules[0].metric_names:
-            raise NotReproducible(f"no script with aliases is known for {claim.metric} of {claim.category}")
-        if not any(answer.aliases for answer in self.of(claim.system, claim.category)):
-            raise NotReproducible("its script counts aliases, which these references do not have (metadata.aliases)")
-        return lambda answer: answer.by(rules[0], claim.metric, aliases=True)
+            raise NotReproducible(f"no grader accepts aliases for {claim.metric} of {claim.category}")
+        if not any(answer.aliases for answer in self.answers_of(claim.system, claim.category)):
+            raise NotReproducible("its grader needs aliases, and the turns have none (metadata.aliases)")
+        return lambda answer: answer.grade(rules[0], claim.metric, aliases=True)
 
     def figure(self, claim: PublishedFigure) -> FigureCheck:
-        answers, asked = self.of(claim.system, claim.category), self.asked(claim)
-        found = partial(FigureCheck, claim=claim, n=len(answers), asked=asked)
-        missing = self._unknown_name(claim) or f"{asked - len(answers)} answers of {asked} are not here"
+        """Return the check of one figure."""
+        answers, expected_n = self.answers_of(claim.system, claim.category), self.expected_n(claim)
+        check = partial(FigureCheck, claim=claim, n=len(answers), expected_n=expected_n)
+        missing = self._unknown_name(claim) or f"{expected_n - len(answers)} of {expected_n} answers are missing"
         if not answers:
-            return found(ours=None, verdict="in part", why=missing)
+            return check(ours=None, verdict="incomplete", why=missing)
         try:
             ours = sum(map(self.measure(claim), answers)) / len(answers)
         except NotReproducible as reason:
-            return found(ours=None, verdict="cannot be had", why=str(reason))
-        if len(answers) > asked:
-            return found(ours=ours, verdict="differs", why=f"it is of {asked} answers, {len(answers)} are here")
-        if len(answers) < asked:
-            return found(ours=ours, verdict="in part", why=missing)
+            return check(ours=None, verdict="not reproducible", why=str(reason))
+        if len(answers) > expected_n:
+            return check(ours=ours, verdict="differs", why=f"{len(answers)} answers instead of {expected_n}")
+        if len(answers) < expected_n:
+            return check(ours=ours, verdict="incomplete", why=missing)
         if claim.matches(ours):
-            return found(ours=ours, verdict="reproduced")
+            return check(ours=ours, verdict="reproduced")
         others = [name for name in GRADERS if name != claim.grader.lower() and self._gives(name, claim, answers)]
         why = f"{ours * claim.scale - claim.value:+.{claim.decimals + 2}f} by {claim.grader}"
-        why += f"; {' and '.join(others)} would give it" if others else ""
-        return found(ours=ours, verdict="differs", why=why)
+        why += f"; {' and '.join(others)} would reproduce it" if others else ""
+        return check(ours=ours, verdict="differs", why=why)
 
     @staticmethod
     def _gives(name: str, claim: PublishedFigure, answers: Sequence[GradedAnswer]) -> bool:
@@ -191,33 +198,35 @@ class Pack:
         if claim.metric not in rule.metric_names:
             return False
         try:
-            return claim.matches(sum(answer.by(rule, claim.metric) for answer in answers) / len(answers))
+            return claim.matches(sum(answer.grade(rule, claim.metric) for answer in answers) / len(answers))
         except NotReproducible:
             return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
+    """Pack with the checks of all its figures."""
+
     pack: Pack
     figures: tuple[FigureCheck, ...]
 
     @property
     def agrees(self) -> bool:
-        """Whether everything came out that should."""
-        return not {"differs", "in part"} & {figure.verdict for figure in self.figures}
+        """Return True if no figure differs or is incomplete."""
+        return not {"differs", "incomplete"} & {figure.verdict for figure in self.figures}
 
     def __str__(self) -> str:
-        held = sum(figure.verdict == "reproduced" for figure in self.figures)
-        return f"reproduced {held} of {len(self.figures)} figures{'' if self.figures else ', since none is given'}"
+        count = sum(figure.verdict == "reproduced" for figure in self.figures)
+        return f"reproduced {count} of {len(self.figures)} figures{'' if self.figures else '; the pack has none'}"
 
 
 def reproduce(
     folder: str | Path, run: str | Path | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Reproduction:
-    """Import a pack, into the folder `run` if it is given, and hold every figure beside ours.
+    """Import a pack, into the folder `run` if it is given, and compare every figure with ours.
 
-    `note` is told what is not read and which answers are missing. Raises DatasetError, with file and line, for a pack
-    that cannot be read.
+    `note` receives a line for keys that are ignored and for answers that are missing. Raises DatasetError, with file
+    and line, for a pack that cannot be read.
     """
     folder = Path(folder)
     with tempfile.TemporaryDirectory() as scratch:
@@ -226,17 +235,17 @@ def reproduce(
 
 
 def read_claims(folder: Path) -> list[PublishedFigure]:
-    """The figures of `published.json`; raises DatasetError."""
+    """Return the figures of `published.json`; raises DatasetError if the file is missing or invalid."""
     file = folder / PUBLISHED
     try:
         content = parse_json(read_bytes(file, follow_links=False))
     except FileNotFoundError:
-        raise DatasetError(f"there is no {PUBLISHED}, so there is nothing to hold answers against", folder) from None
+        raise DatasetError(f"there is no {PUBLISHED} with published figures", folder) from None
     except (OSError, ValueError) as problem:
         raise DatasetError(f"cannot be read: {problem}", file) from None
     figures = content.get("figures") if isinstance(content, dict) else None
     if not isinstance(figures, list):
-        raise DatasetError("has no list `figures`", file)
+        raise DatasetError("the key `figures` must be a list", file)
     claims = []
     for number, figure in enumerate(figures):
         try:
@@ -246,7 +255,7 @@ def read_claims(folder: Path) -> list[PublishedFigure]:
     return claims
 
 
-def _answer(row: TurnRow, conversation: Conversation) -> GradedAnswer:
+def _graded_answer(row: TurnRow, conversation: Conversation) -> GradedAnswer:
     turn = conversation.turns[row.turn]
     aliases = {**conversation.metadata, **turn.metadata}.get("aliases") or []
     usable = tuple(alias for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
@@ -261,4 +270,4 @@ def _stored(answer: GradedAnswer, metric: str) -> float:
     try:
         return answer.stored[metric]
     except KeyError:
-        raise NotReproducible(f"{metric} is not stored with every answer") from None
+        raise NotReproducible(f"{metric} is missing in some answers") from None

@@ -1,8 +1,7 @@
-"""What the authors of published answers did not say: how sure the differences are.
+"""Tests the differences between the systems of a pack, which publications often leave out.
 
-Every two systems on the questions both answered, each set of questions (category) by itself and all together, in the
-metrics that were published, each set by its own grader. All of it is one family of tests; conversations are what is
-drawn and flipped.
+Each pair of systems is compared on the questions that both answered, per category and in total, in the published
+metrics. Each category uses its own grader. All comparisons are one family of tests, with conversations as clusters.
 """
 
 from __future__ import annotations
@@ -19,23 +18,24 @@ from agentlab.evals.store.measures import TurnKey, Values
 PARTS_OF_F1 = ("precision", "recall")
 MAX_PRIMARY = 5
 MIN_CONVERSATIONS = 2
-"""Of a category; on one conversation nothing can be shown."""
+"""Conversations that a category needs; one conversation can show nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemDifference:
-    """Of two systems in one metric on the questions of one category."""
+    """Difference of two systems in one metric on the questions of one category."""
 
     category: str
     a: str
     b: str
-    found: Judgement
+    judgement: Judgement
 
 
 def analyse_significance(pack: Pack) -> list[SystemDifference]:
+    """Return the differences of all pairs of systems in the primary metrics; empty if nothing can be compared."""
     metrics = _metrics(pack)
     categories = [*(pack.categories if len(pack.categories) > 1 else ()), ALL]
-    sides, placed = [], []
+    sides, labels = [], []
     for category in categories:
         columns = {system: _column(pack, system, category, metrics) for system in pack.systems}
         for a, b in combinations(pack.systems, 2):
@@ -43,44 +43,44 @@ def analyse_significance(pack: Pack) -> list[SystemDifference]:
             if len({key[0] for key in shared}) >= MIN_CONVERSATIONS:
                 rows = [{key: columns[system][key] for key in shared} for system in (a, b)]
                 sides.append(FlowSides(f"{a}, {category}", rows[0], f"{b}, {category}", rows[1], (a, b)))
-                placed.append((category, a, b))
-    known = [name for name in metrics if any(row.get(name) is not None for s in sides for row in s.a.values())]
-    if not sides or not known:
+                labels.append((category, a, b))
+    graded = [name for name in metrics if any(row.get(name) is not None for s in sides for row in s.a.values())]
+    if not sides or not graded:
         return []
-    comparison = compare_turns(sides, _deciding(known), latency_decides=False)
+    comparison = compare_turns(sides, _primary(graded), latency_decides=False)
     return [
-        SystemDifference(category=category, a=a, b=b, found=found)
-        for (category, a, b), pair in zip(placed, comparison.pairs, strict=True)
-        for found in pair.differences
-        if found.difference is not None and found.measure.name in comparison.primary
+        SystemDifference(category=category, a=a, b=b, judgement=judgement)
+        for (category, a, b), pair in zip(labels, comparison.pairs, strict=True)
+        for judgement in pair.differences
+        if judgement.difference is not None and judgement.measure.name in comparison.primary
     ]
 
 
 def _metrics(pack: Pack) -> dict[str, dict[str, PublishedFigure]]:
-    """Metric -> category -> a figure that says how it is graded there; without figures, all that is stored."""
-    found: dict[str, dict[str, PublishedFigure]] = {}
+    """Map metric and category to a figure that names the grader; without figures return all stored metrics."""
+    figures: dict[str, dict[str, PublishedFigure]] = {}
     for claim in pack.claims:
         if claim.metric not in PARTS_OF_F1:
             try:
                 pack.measure(claim)
             except NotReproducible:
                 continue
-            found.setdefault(claim.metric, {}).setdefault(claim.category, claim)
-    if not found:
+            figures.setdefault(claim.metric, {}).setdefault(claim.category, claim)
+    if not figures:
         stored = dict.fromkeys(name for answer in pack.answers for name in answer.published_values)
-        found = {name: {} for name in stored}
-    return found
+        figures = {name: {} for name in stored}
+    return figures
 
 
-def _deciding(names: list[str]) -> list[str]:
-    """People's ratings where there are any, else what was published."""
+def _primary(names: list[str]) -> list[str]:
+    """Return the human ratings if there are any, otherwise the first published metrics."""
     return ([name for name in names if name.startswith("human_")] or names)[:MAX_PRIMARY]
 
 
 def _column(
     pack: Pack, system: str, category: str, metrics: dict[str, dict[str, PublishedFigure]]
 ) -> dict[TurnKey, Values]:
-    """The answers of a system; of each metric the value, None where nothing gives it."""
+    """Return the value of each metric for each answer of a system; None if no grader gives it."""
 
     def value(answer: GradedAnswer, metric: str, claims: dict[str, PublishedFigure]) -> float | None:
         claim = claims.get(answer.category) or claims.get(ALL)
@@ -94,5 +94,5 @@ def _column(
 
     return {
         answer.key: {metric: value(answer, metric, claims) for metric, claims in metrics.items()}
-        for answer in pack.of(system, category)
+        for answer in pack.answers_of(system, category)
     }
