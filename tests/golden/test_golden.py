@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.golden import GOLDEN, RECORDINGS, is_near, keys_worked_out, prompts, recorded_keys
+from support.golden import GOLDEN, RECORDINGS, is_near, keys_worked_out, local_bodies, prompts, recorded_keys
 
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
 
@@ -22,6 +22,10 @@ def test_recorded_call_has_the_same_key_today(file):
 
 def test_prompts_and_tool_texts_are_the_same_to_the_letter():
     assert golden("prompts") == [*prompts()]
+
+
+def test_embedded_models_are_sent_the_same_bytes():
+    assert golden("local") == [*local_bodies()]
 
 
 def test_numbers_may_differ_by_a_processor_and_words_by_nothing():

@@ -1,4 +1,4 @@
-"""Hold what the project makes against what it made before: keys, prompts, rows of runs, printed pages.
+"""Hold what the project makes against what it made before: keys, prompts, requests, rows of runs, printed pages.
 
     python tests/support/golden.py           # after `make gate`, whose run folders are read; exit code 1 and every line
                                              # that differs
@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from agentlab.cli.parser import main as agentlab
 from agentlab.core import plugins
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
+from agentlab.models.local.model import LocalModel
 from agentlab.wire.keys import duration_key, normalise_request, result_key, text_key
 
 ROOT = Path(__file__).parents[2]
@@ -63,19 +64,37 @@ def recorded_keys(file: Path) -> Iterator[str]:
         yield from lines[:: -(-len(lines) // KEYS_OF_A_KIND)]
 
 
+def stored_request(row: dict[str, Any], parts: Mapping[str, Any]) -> Request:
+    stored = {name: value for name, value in row["request"].items() if name not in ("model", "endpoint", "epoch")}
+    messages = [from_json(Message, parts[name]["message"]) for name in stored.pop("messages")]
+    tools = [from_json(ToolSpec, parts[name]["tool"]) for name in stored.pop("tools")]
+    request = from_json(Request, {"messages": [], "tools": [], **stored})
+    return replace(request, messages=tuple(messages), tools=tuple(tools))
+
+
+def local_bodies() -> Iterator[str]:
+    """The number of requests to embedded models in each recordings file, and a checksum of all that is sent."""
+    for file in sorted(RECORDINGS.glob("*.jsonl")):
+        rows = rows_of(file)
+        parts = {row["id"]: row for row in rows if "id" in row}
+        sent, count = hashlib.sha256(), 0
+        for row in rows:
+            provider, _, name = row.get("request", {}).get("model", "").partition("/")
+            if provider == "local":
+                body = LocalModel(name, Path, context=10**6).translate(stored_request(row, parts)).body
+                sent.update(json.dumps(body).encode())
+                count += 1
+        yield f"{file.stem} {count} requests {sent.hexdigest()[:32]}"
+
+
 def keys_worked_out(file: Path) -> dict[str, str]:
     """Return today's key of each entry of a recordings file, by `kind key`."""
     rows = rows_of(file)
     parts = {row["id"]: row for row in rows if "id" in row}
 
     def completion(row: dict[str, Any]) -> str:
-        stored = {**row["request"]}
-        model, endpoint, epoch = (stored.pop(name) for name in ("model", "endpoint", "epoch"))
-        messages = [from_json(Message, parts[name]["message"]) for name in stored.pop("messages")]
-        tools = [from_json(ToolSpec, parts[name]["tool"]) for name in stored.pop("tools")]
-        request = from_json(Request, {"messages": [], "tools": [], **stored})
-        request = replace(request, messages=tuple(messages), tools=tuple(tools))
-        return normalise_request(model, endpoint, request, epoch).key(row["repeat"])
+        model, endpoint, epoch = (row["request"][name] for name in ("model", "endpoint", "epoch"))
+        return normalise_request(model, endpoint, stored_request(row, parts), epoch).key(row["repeat"])
 
     def text(row: dict[str, Any]) -> str:
         return text_key(row["kind"], row["model"], row["text"], row.get("endpoint", ""))
@@ -245,7 +264,7 @@ def everything() -> dict[str, list[str]]:
     with contextlib.redirect_stdout(io.StringIO()):
         take_in(GATES / IMPORTED)
         held = {f"keys/{file.stem}": [*recorded_keys(file)] for file in sorted(RECORDINGS.glob("*.jsonl"))}
-        held["prompts"] = [*prompts()]
+        held |= {"prompts": [*prompts()], "local": [*local_bodies()]}
         specs = [file.stem for file in sorted((ROOT / "evals" / "baselines").glob("*.jsonl"))]
         held |= {f"runs/{name}": [*run_of(GATES / name)] for name in [*specs, IMPORTED]}
     return held
