@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from agentlab.cli.commands import spec_overrides
 from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display, fetch
 from agentlab.core.errors import ConfigError
@@ -25,7 +26,7 @@ def judge(arguments: argparse.Namespace) -> None:
     model = arguments.model or DEFAULT_JUDGE_MODEL
     if model in run.header["models"].values():
         echo(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
-    given = {key: value for key in ("mode", "recordings") if (value := getattr(arguments, key))}
+    given = spec_overrides(arguments, ("mode", "recordings", "concurrency"))
     with Display() as display:
         standing = judge_run(
             run,
@@ -35,7 +36,6 @@ def judge(arguments: argparse.Namespace) -> None:
             known_answers=arguments.known_answers,
             prepare=fetch,
             on_progress=partial(display.count, "judged"),
-            concurrency=arguments.concurrency,
             **given,
         )
     echo(str(standing))

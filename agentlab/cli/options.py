@@ -121,7 +121,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("show_commands:report", "runs --out"),
     "cost": ("show_commands:cost", f"run --prices --model {_SPEEDS}"),
     "memory": ("show_commands:memory", "run conversation --flow"),
-    "judge": ("judging:judge", f"run --rubric --model --mode --recordings --concurrency {_LABELLING}"),
+    "judge": ("judging:judge", f"run --rubric --model --mode --recordings --concurrency --set {_LABELLING}"),
     "export": ("show_commands:export", "run --to --out"),
     "init": ("project:init", "folder"),
     "lint": ("project:lint", "datasets"),

@@ -8,7 +8,7 @@ parse_yaml("a: 1\\na: 2")               # ValueError: line 2: duplicate key 'a'
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,9 @@ MAX_PARTS = 1_000_000
 MAX_INTEGER_DIGITS = 30
 MAX_ABS_NUMBER = 1e100
 """Limits of integers and floats; sums of larger numbers would be infinite."""
+MAX_REPLY_CHARS = 100_000
+MAX_BRACES = 100
+"""Places at which JSON is tried; without a bound, a reply of nothing but braces takes seconds to read."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -135,7 +138,30 @@ def _whole_or_none(digits: str) -> int | None:
 _STRICT = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_parse_float, parse_int=_parse_integer
 )
-LENIENT = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite_or_none, parse_int=_whole_or_none)
+LENIENT = json.JSONDecoder(
+    # A model writes raw line ends into its strings.
+    strict=False,
+    parse_constant=lambda name: None,
+    parse_float=_finite_or_none,
+    parse_int=_whole_or_none,
+)
+
+
+def objects_in(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a model's text, whatever stands around them."""
+    text = text[:MAX_REPLY_CHARS]
+    at = text.find("{")
+    for _ in range(MAX_BRACES):
+        if at < 0:
+            return
+        try:
+            found, end = LENIENT.raw_decode(text, at)
+            check_depth(found)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield found
+        at = text.find("{", end)
 
 
 def parse_yaml(text: str) -> Any:

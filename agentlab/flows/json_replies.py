@@ -7,11 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from agentlab.core.strict_json import LENIENT, check_depth
-
-MAX_REPLY_CHARS = 100_000
-MAX_BRACES = 100
-"""Where JSON is looked for in a reply; without a bound, a reply of nothing but braces takes seconds to read."""
+from agentlab.core.strict_json import objects_in
 
 
 def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
@@ -20,24 +16,13 @@ def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
     None without one in its first braces, and where two say different things of `key`: one of them is a quotation, and
     nobody can tell which.
     """
-    text = text[:MAX_REPLY_CHARS]
     first: dict[str, Any] | None = None
     keyed: list[dict[str, Any]] = []
-    at = text.find("{")
-    for _ in range(MAX_BRACES):
-        if at < 0:
-            break
-        try:
-            found, end = LENIENT.raw_decode(text, at)
-            check_depth(found)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            if key is None:
-                return dict(found)
-            first = first or found
-            keyed += [found] * (key in found)
-        at = text.find("{", end)
+    for found in objects_in(text):
+        if key is None:
+            return found
+        first = first or found
+        keyed += [found] * (key in found)
     if key is None or not keyed:
         return first
     return keyed[0] if all(found[key] == keyed[0][key] for found in keyed) else None

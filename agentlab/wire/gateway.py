@@ -161,9 +161,13 @@ class Gateway:
         if self.recorder.always_asks:
             count = self.recorder.next_occurrence(lambda count: (recorded.key(numbered(count)),))
         repeat = numbered(count)
+        if self.recorder.former_max_tokens and self.recorder.find(recorded.key(repeat)) is None:
+            former = replace(request, max_tokens=self.recorder.former_max_tokens)
+            of_then = normalise_request(self.name, self.model.endpoint, former, self.epoch)
+            recorded = of_then if self.recorder.find(of_then.key(repeat)) is not None else recorded
         at = (self.flow, self.conversation, place.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
-        return _RequestIdentity(first_key, recorded.key(repeat) if repeat else first_key, entry, recorded)
+        return _RequestIdentity(first_key, recorded.key(repeat), entry, recorded)
 
     def _miss(self, request: Request, identity: _RequestIdentity) -> NotRecorded | None:
         """Return the reason of a recording miss; raises NotRecorded in a replay, which must not call the model."""

@@ -34,6 +34,8 @@ class Recorder:
         self.mode = mode
         self.recordings = recordings
         self.always_asks = always_asks
+        self.former_max_tokens: int | None = None
+        """A token limit of older versions: a request that was recorded with it is found as well."""
         self.single_flight = SingleFlight()
 
     @cached_property

@@ -124,6 +124,8 @@ class JudgeReport:
             f"{len(judged.unparsed)} verdicts cannot be read",
             f"{known_answers_line(judged.known_answer_results)}; all of the first kind should pass, none of the others",
         ]
+        if unread := next((each.error for each in judged.unparsed if each.error), ""):
+            lines.append(f"not read: {unread}; judge again to ask again")
         if self.turns_without_verdict:
             lines.append(
                 f"below: the {len(self.turns)} turns on which every flow has a verdict; "

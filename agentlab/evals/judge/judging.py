@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,14 +22,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlab.core.constants import IMPORTED
-from agentlab.core.errors import RunError
-from agentlab.core.events import Search
+from agentlab.core.errors import NotRecorded, RunError
+from agentlab.core.events import Search, shorten
 from agentlab.core.files import append_atomically
-from agentlab.core.messages import Reply, UserTurn
+from agentlab.core.messages import Completion, Message, Reply, UserTurn
 from agentlab.core.trace import Trace
 from agentlab.evals.judge.known_answers import KINDS, known_answers
 from agentlab.evals.judge.labels import ReplyKey
 from agentlab.evals.judge.rubrics import ORDERS, Answer, JudgeItem, Rubric
+from agentlab.evals.judge.verdicts import read_verdict
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
@@ -42,7 +43,10 @@ from agentlab.workbench.workbench import Workbench
 
 KNOWN_ANSWER_FLOW = ""
 """Stands in place of a flow, whose name is never empty, where an answer is known to be right or wrong."""
-VERDICT_TOKENS = 24
+MAX_VERDICT_TOKENS = 4000
+"""The default token limit of a verdict: a judge may think first. `generation.max_tokens` sets another one."""
+FORMER_VERDICT_TOKENS = 24
+"""The only limit of older versions: a judge left at its default also finds what was recorded with it."""
 TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
 
@@ -120,7 +124,9 @@ async def judge(
         replace(item, flow=KNOWN_ANSWER_FLOW, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
         for item, kind, answer in known_answers(items, known_answer_results, rubric.best)
     ]
-    kept = _load_judgements(folder)
+    limit = _token_limit(bench)
+    # A verdict that could not be read is asked again.
+    kept = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
     todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
     waiting = iter(todo)
     done = len(items) - len(todo)
@@ -133,14 +139,14 @@ async def judge(
             trace.listeners.append(folder.ledger_writer(trace))
             session = await bench.session(variant, Seat(trace=trace))
             played = await TurnDriver(session).play(
-                partial(_ask, rubric=rubric, item=item), item.turn, UserTurn(text=item.question)
+                partial(_ask, rubric=rubric, item=item, limit=limit), item.turn, UserTurn(text=item.question)
             )
             folder.flush()
-            said = json.loads(played.reply.text) if played.reply else []
+            said, unread = json.loads(played.reply.text) if played.reply else ([], None)
             place = {name: getattr(item, name) for name in Answer.__struct_fields__}
-            judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error)
+            judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error or unread)
             kept[judgement.key] = judgement
-            if judgement.error is None:
+            if judgement.value(rubric) is not None:
                 append_atomically(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
             done += 1
             on_progress(done, len(items))
@@ -166,24 +172,45 @@ async def judge(
     return judged
 
 
-async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem) -> Reply:
+def _token_limit(bench: Workbench) -> int | None:
+    """Return the limit of a verdict; only the default one also finds what older versions recorded."""
+    if "max_tokens" in bench.spec.generation.model_fields_set:
+        return bench.spec.generation.max_tokens
+    bench.recorder.former_max_tokens = FORMER_VERDICT_TOKENS
+    return MAX_VERDICT_TOKENS
+
+
+async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem, limit: int | None) -> Reply:
+    """Reply with the verdicts in both orders and, where one cannot be read, the reason."""
     verdicts: list[str | None] = []
+    reason = None
     for order in ORDERS:
-        messages = rubric.messages(item, order)
-        said = await session.complete(
-            messages, output_schema=rubric.schema_of_verdict, phase="judge", max_tokens=VERDICT_TOKENS
-        )
-        verdicts.append(_verdict(said.text, rubric))
-    return Reply(text=json.dumps(verdicts))
+        verdict, completion = await _read_verdict(session, rubric, rubric.messages(item, order), limit)
+        verdicts.append(verdict)
+        if verdict is None:
+            reason = f"no verdict in {shorten(completion.text)!r}"
+            if completion.finish_reason == "length":
+                reason = f"cut at {limit} tokens, raise generation.max_tokens: {reason}"
+    return Reply(text=json.dumps([verdicts, reason]))
 
 
-def _verdict(text: str, rubric: Rubric) -> str | None:
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return None
-    verdict = said.get("verdict") if isinstance(said, dict) else None
-    return verdict if isinstance(verdict, str) and verdict in rubric.choices else None
+async def _read_verdict(
+    session: Session, rubric: Rubric, messages: Sequence[Message], limit: int | None
+) -> tuple[str | None, Completion]:
+    """Ask for a verdict, and once more than it is recorded where no recorded one can be read."""
+    completion: Completion | None = None
+    while True:
+        try:
+            completion = await session.complete(
+                messages, output_schema=rubric.schema_of_verdict, phase="judge", max_tokens=limit
+            )
+        except NotRecorded:
+            if completion is None:
+                raise
+            return None, completion
+        verdict = read_verdict(completion.text, rubric.choices)
+        if verdict is not None or session.turn_events()[-1].origin == "live":
+            return verdict, completion
 
 
 def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[JudgeItem]]:
