@@ -1,8 +1,11 @@
-"""The language of the pages: words that a reader stumbles over, and the size of the README."""
+"""The language of pages, notebooks and docstrings: forbidden words, long sentences, the size of the README."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +18,15 @@ PAGES = [
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *(ROOT / name / "README.md" for name in ("datasets", "results")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
 ]
 FORBIDDEN = re.compile(r"\b(whoever|anew|stands there)\b", re.IGNORECASE)
 FORBIDDEN_IN_README = re.compile(
     r"\b(whoever|stands|told|said|anew|goes on|held against|would tell|of what)\b", re.IGNORECASE
 )
+FORBIDDEN_OPENING = re.compile(r"(What|Of|How|Whether|Where|As|Those|Who|Whose)\b")
+REACHES_A_MODEL = {"How often it was called, by a file that outlives the server."}
+"""Docstrings that are descriptions of a tool."""
 MAX_README_LINES = 130
 MAX_CHANGELOG_LINES = 60
 MAX_LINE_CHARS = 120
@@ -27,9 +34,28 @@ MAX_PARAGRAPH_LINES = 4
 MAX_SENTENCE_WORDS = 20
 
 
+def text_of(page: Path) -> str:
+    """Return the text of a page, or the Markdown of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def docstrings(file: Path) -> Iterator[str]:
+    """Yield the docstrings of a module, its functions, classes and values."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        body = getattr(node, "body", None)
+        for part in body if isinstance(body, list) else ():
+            value = part.value if isinstance(part, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value.value.strip()
+
+
 def prose(page: Path) -> list[list[str]]:
     """Return the paragraphs and list items of a page as lines, without code, tables, headings and pictures."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
     paragraphs: list[list[str]] = [[]]
     for line in text.splitlines():
         is_item = re.match(r"\s*([*-]|\d+\.) ", line) is not None
@@ -49,13 +75,19 @@ def sentences(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_page_has_a_forbidden_word(page):
-    lines = page.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if FORBIDDEN.search(line)] == []
+    assert [line for line in text_of(page).splitlines() if FORBIDDEN.search(line)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sentence_of_a_page_is_long(page):
     assert [sentence for sentence in sentences(page) if len(sentence.split()) > MAX_SENTENCE_WORDS] == []
+
+
+@pytest.mark.parametrize("folder", ["tests", "evals", "docs"])
+def test_no_docstring_opens_with_a_question_word_or_a_preposition(folder):
+    texts = [text for file in sorted((ROOT / folder).rglob("*.py")) for text in docstrings(file)]
+    assert texts
+    assert [text for text in texts if FORBIDDEN_OPENING.match(text) and text not in REACHES_A_MODEL] == []
 
 
 def test_the_changelog_of_a_version_is_short():

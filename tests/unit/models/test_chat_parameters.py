@@ -1,4 +1,4 @@
-"""What a model does not take is left out or said otherwise: once, in one line, and for that model alone."""
+"""Unsupported parameters are left out or sent in another form: once, with one line, and for that model alone."""
 
 from __future__ import annotations
 
