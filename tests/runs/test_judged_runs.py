@@ -93,7 +93,7 @@ def test_unreadable_judgement_is_unknown_and_affects_no_other(capsys):
     standing = judged(
         run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), known_answers=0
     )
-    assert "the 11 turns on which every flow has a verdict; 1 have not" in str(standing)
+    assert "the 11 turns with a verdict for every flow; 1 turns are left out" in str(standing)
     differences = {d.measure.name: d.verdict for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
     assert main(["show", "run"]) == 0

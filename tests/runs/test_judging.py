@@ -116,7 +116,7 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
     judged(run, ScriptedJudge(holds), known_answers=0, labels=labels)
     again = judged(run, ScriptedJudge(holds), known_answers=0)
-    assert "kappa 1.00" in str(again) and "as --labels said before" in str(again) and not again.ineligible_because
+    assert "kappa 1.00" in str(again) and "from earlier labels" in str(again) and not again.ineligible_because
     assert main(["compare", str(run.path)]) == 0
     assert "30 human labels" in capsys.readouterr().out
     assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
@@ -206,10 +206,10 @@ def test_a_judge_decides_in_a_gate_only_if_people_agree_with_it(run, tmp_path, c
     [
         ("conversation,turn,flow\nc01,0,good\n", "there is no column 'label'"),
         ("conversation,turn,flow,label\nc99,0,good,1\n", "2: the run has no reply to turn 0 of c99"),
-        ("conversation,turn,flow,label\nc01,0,good,2\n", "2: a label is a number from 0 to 1"),
-        ("conversation,turn,flow,label\nc01,0,good,nan\n", "a label is a number"),
-        ("conversation,turn,flow,label\nc01,x,good,1\n", "turn and epoch are whole numbers"),
-        ("conversation,turn,flow,label\nc01,0,good,1\nc01,0,good,0\n", "3: turn 0 of c01 by good stands twice"),
+        ("conversation,turn,flow,label\nc01,0,good,2\n", "2: expected a label from 0 to 1"),
+        ("conversation,turn,flow,label\nc01,0,good,nan\n", "expected a label from 0 to 1"),
+        ("conversation,turn,flow,label\nc01,x,good,1\n", "turn and epoch must be whole numbers"),
+        ("conversation,turn,flow,label\nc01,0,good,1\nc01,0,good,0\n", "3: duplicate label of turn 0 of c01 by good"),
     ],
 )
 def test_a_bad_file_of_labels_is_one_line(run, tmp_path, capsys, text, told):
@@ -232,7 +232,7 @@ def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
     ("text", "told"),
     [
         ("x: 1\n", "asks"),
-        ("- 1\n", "a rubric is one name"),
+        ("- 1\n", "a rubric file has one name"),
         ("x: {asks: a, choices: {a: {worth: 2, means: b}}}", "worth"),
     ],
 )

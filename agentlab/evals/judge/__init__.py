@@ -1,6 +1,6 @@
-"""A model that grades what rules cannot, held against people before anything rests on it.
+"""A judge: a model that grades what rules cannot, and the comparison of its grades with human labels.
 
-`judging` asks the judge about the replies of a finished run, `rubrics` says what it is asked, `stress` gives it answers
-that are known to be wrong, `labels` reads what people say, and `standing` says what the judge is worth. The command
+`judging` grades the replies of a finished run. `rubrics` defines the questions. `known_answers` adds answers with a
+known verdict. `labels` reads human labels, and `judge_report` estimates how far the judge can be trusted. The command
 line and notebooks may import `judging` and `labels`.
 """

@@ -1,7 +1,7 @@
-"""How a judge stands: what it says of each flow, corrected by what people say, and whether it may decide.
+"""Report on a judge: its mean for each flow, corrected by human labels, and its eligibility as a primary measure.
 
-standing = Standing(run, judged, grades(run, judged), read_labels(Path("labels.csv"), replies(run)))
-print(standing)
+report = JudgeReport(run, judged, grades(run, judged), read_labels(Path("labels.csv"), replies(run)))
+print(report)
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from agentlab.evals.store.run import StoredRun
 
 
 def replies(run: StoredRun) -> list[ReplyKey]:
-    """Return what can be labelled: every reply of the run."""
+    """Return the keys of all replies of the run; each can be labelled."""
     return [(row.flow, *row.key) for row in run.turn_rows()]
 
 
 class JudgeReport:
+    """Agreement of a judge with human labels, and estimates for each flow; `str()` gives it as lines."""
+
     def __init__(
         self,
         run: StoredRun,
@@ -48,53 +50,52 @@ class JudgeReport:
         if not self.turns:
             raise RunError(f"{run.path}: there is no turn on which the judge has a verdict for every flow")
         self.scores = np.array([[values[flow, *turn] for flow in self.flows] for turn in self.turns], dtype=float)
-        told = [[labels.get((flow, *turn), np.nan) for flow in self.flows] for turn in self.turns]
-        self.labels = np.array(told, dtype=float)
+        rows = [[labels.get((flow, *turn), np.nan) for flow in self.flows] for turn in self.turns]
+        self.labels = np.array(rows, dtype=float)
         self.conversations = [turn[0] for turn in self.turns]
-        # Of empty replies nobody is asked: they are bad, and that says nothing about the judge.
-        asked = {judgement.key for judgement in judged.judgements}
-        self._asked = np.array([[(flow, *turn) in asked for flow in self.flows] for turn in self.turns])
-        self.labels[~self._asked] = 0
+        # Empty replies are bad without a judgement, and do not count for the judge's agreement.
+        keys = {judgement.key for judgement in judged.judgements}
+        self._is_judged = np.array([[(flow, *turn) in keys for flow in self.flows] for turn in self.turns])
+        self.labels[~self._is_judged] = 0
         self._file = f"judges/{judged.rubric.name}-{judged.sha256[:8]}/judge.json"
-        said = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in judged.judgements)
-        self._judged = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        verdicts = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in judged.judgements)
+        self._judged = hashlib.sha256(json.dumps(verdicts).encode()).hexdigest()
         before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
-        # What people said before holds until they say something else, or the judge does.
+        # The stored agreement holds until there are new labels, or other verdicts.
         same = before.get("judged") == self._judged and before.get("agreement") is not None
         self._previous = before if same and self.agreement is None else {}
 
     @cached_property
     def agreement(self) -> Agreement | None:
-        """None where nothing is labelled."""
-        labels = np.where(self._asked, self.labels, np.nan)
+        """Return the agreement with human labels; None without labels."""
+        labels = np.where(self._is_judged, self.labels, np.nan)
         return None if np.isnan(labels).all() else agreement(self.scores, labels)
 
     def mean(self, flow: str) -> Estimate:
-        """What people would say of the flow's replies on the whole."""
-        place = self.flows.index(flow)
-        settled = ~self._asked[:, place]
-        scores, labels = self.scores[:, place], self.labels[:, place]
-        return estimate(scores, labels, self.conversations, needs_no_label=settled).clipped(0, 1)
+        """Return the estimated mean human label of the flow's replies."""
+        column = self.flows.index(flow)
+        scores, labels = self.scores[:, column], self.labels[:, column]
+        return estimate(scores, labels, self.conversations, needs_no_label=~self._is_judged[:, column]).clipped(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
-        """How much more people would say of `other` than of `one`."""
+        """Return the estimated difference of the mean human labels, `other` minus `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
-        judged, told = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
-        settled = ~(self._asked[:, a] | self._asked[:, b])
-        return estimate(judged, told, self.conversations, needs_no_label=settled).clipped(-1, 1)
+        scores, labels = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
+        certain = ~(self._is_judged[:, a] | self._is_judged[:, b])
+        return estimate(scores, labels, self.conversations, needs_no_label=certain).clipped(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
-        """Turns (conversation, turn, epoch) to label, drawn at random from those that have no label of every reply."""
-        places = np.flatnonzero(np.isnan(self.labels).any(axis=1))
-        return [self.turns[place] for place in np.random.default_rng(0).permutation(places)[:count]]
+        """Return up to `count` turns (conversation, turn, epoch) that lack a label, drawn at random."""
+        unlabelled = np.flatnonzero(np.isnan(self.labels).any(axis=1))
+        return [self.turns[index] for index in np.random.default_rng(0).permutation(unlabelled)[:count]]
 
     @property
     def ineligible_because(self) -> str:
-        """Why the judge may not decide in a gate; empty where it may."""
+        """Return the reason why the judge may not be a primary measure of a gate; "" if it may."""
         return ineligibility(asdict(self.agreement) if self.agreement else self._previous.get("agreement"))
 
     def save(self, run: StoredRun) -> None:
-        """Write down beside the judge's calls what it is, how it took known answers, and how it agrees with people."""
+        """Write the judge, its results on known answers and its agreement with human labels next to its calls."""
         content = {
             "metric": self.judged.rubric.metric,
             "sha256": self.judged.sha256,
@@ -109,56 +110,55 @@ class JudgeReport:
 
     @cached_property
     def _human_estimates(self) -> dict[str, str]:
-        """What the labels make of each flow and of each difference, as far as they go."""
+        """Return the estimate of each flow and of each difference as text."""
         if self._previous:
             return dict(self._previous["people"])
-        means = {flow: _shown(self.mean(flow)) for flow in self.flows}
+        means = {flow: _format(self.mean(flow)) for flow in self.flows}
         pairs = itertools.combinations(self.flows, 2)
-        return means | {f"{other} - {one}": _shown(self.difference(one, other), "+") for one, other in pairs}
+        return means | {f"{other} - {one}": _format(self.difference(one, other), "+") for one, other in pairs}
 
     def __str__(self) -> str:
         judged = self.judged
-        asked = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, asked twice each"
+        title = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, each judged in two orders"
         lines = [
-            f"{asked}; the two orders disagree on {judged.order_disagreements}, "
-            f"{len(judged.unparsed)} verdicts cannot be read",
-            f"{known_answers_line(judged.known_answer_results)}; all of the first kind should pass, none of the others",
+            f"{title}; the orders disagree on {judged.order_disagreements}; {len(judged.unparsed)} without a verdict",
+            f"{known_answers_line(judged.known_answer_results)}; only the first kind should pass",
         ]
         if unread := next((each.error for each in judged.unparsed if each.error), ""):
             lines.append(f"not read: {unread}; judge again to ask again")
         if self.turns_without_verdict:
             lines.append(
-                f"below: the {len(self.turns)} turns on which every flow has a verdict; "
-                f"{self.turns_without_verdict} have not"
+                f"below: the {len(self.turns)} turns with a verdict for every flow; "
+                f"{self.turns_without_verdict} turns are left out"
             )
         if self.agreement is not None:
             lines.append(agreement_line(self.agreement))
         elif self._previous:
-            lines.append(f"{agreement_line(Agreement(**self._previous['agreement']))}, as --labels said before")
+            lines.append(f"{agreement_line(Agreement(**self._previous['agreement']))}, from earlier labels")
         else:
             lines.append("no human labels yet; `--labels FILE --suggest 20` writes replies to label")
-        lines += [f"{name}: {told}" for name, told in self._human_estimates.items()]
-        return "\n".join(
-            [*lines, *([f"decides nothing in a gate: {self.ineligible_because}"] if self.ineligible_because else [])]
-        )
+        lines += [f"{name}: {estimate}" for name, estimate in self._human_estimates.items()]
+        if self.ineligible_because:
+            lines.append(f"not a primary measure of a gate: {self.ineligible_because}")
+        return "\n".join(lines)
 
 
-def _shown(found: Estimate, sign: str = "") -> str:
-    if found.interval is None:
-        return f"{found.value:{sign}.3f} (the judge alone: too few labels for an interval that knows its error)"
-    return f"{found.value:{sign}.3f} [{found.interval[0]:{sign}.3f}, {found.interval[1]:{sign}.3f}]"
+def _format(value: Estimate, sign: str = "") -> str:
+    if value.interval is None:
+        return f"{value.value:{sign}.3f} (judge alone; too few labels for an interval)"
+    return f"{value.value:{sign}.3f} [{value.interval[0]:{sign}.3f}, {value.interval[1]:{sign}.3f}]"
 
 
 def rows_to_label(run: StoredRun, turns: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """Return a row for each reply to these turns, for `labels.add_rows`; empty replies are bad and have none."""
-    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {turn: [] for turn in turns}
+    """Return a row for each reply to these turns, for `labels.add_rows`, without empty replies: they need no label."""
+    rows: dict[tuple[str, int, int], list[dict[str, Any]]] = {turn: [] for turn in turns}
     for row in run.turn_rows():
-        if row.key in found and row.reply is not None and row.reply.text.strip():
-            asked = run.expected_turn(row.conversation, row.turn)
-            references = asked.reference_answers if asked else []
-            if asked and asked.unanswerable:
+        if row.key in rows and row.reply is not None and row.reply.text.strip():
+            turn = run.expected_turn(row.conversation, row.turn)
+            references = turn.reference_answers if turn else []
+            if turn and turn.unanswerable:
                 references = ["it should decline"]
-            told = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
-            said = {"label": "", "question": row.user, "reference": told, "reply": row.reply.text}
-            found[row.key].append({**{name: getattr(row, name) for name in KEYS}, **said})
-    return [*itertools.chain.from_iterable(found.values())]
+            reference = json.dumps(references, ensure_ascii=False) if len(references) > 1 else "".join(references)
+            texts = {"label": "", "question": row.user, "reference": reference, "reply": row.reply.text}
+            rows[row.key].append({**{name: getattr(row, name) for name in KEYS}, **texts})
+    return [*itertools.chain.from_iterable(rows.values())]

@@ -1,12 +1,12 @@
-"""Asks a judge about the replies of a finished run.
+"""Grades the replies of a finished run with a judge.
 
     judged = await judge(bench, run, load_rubric("correct"))
 
-A rubric is about turns: those with a reference, or those where passages were found for some flow. On them it is asked
-about every flow's reply, also about one that was given without passages. The judge's own calls stand in a folder of
-their own in the run folder, `judges/correct-1a2b3c4d` by rubric and hash of model, rubric and prompt: `calls.jsonl`
-(its ledger, never part of a flow's costs) and `judgements.jsonl`. What is judged already is not asked again, so a judge
-that was interrupted goes on.
+A rubric applies to turns with a reference, or to turns with passages for at least one flow. The judge grades every
+flow's reply to such a turn, also a reply without passages. Its results are in the run folder, in
+`judges/correct-1a2b3c4d`, named after the rubric and the hash of model, rubric and prompt. `calls.jsonl` is the judge's
+ledger, which never counts for a flow; `judgements.jsonl` holds the verdicts. Stored verdicts are not asked for again,
+so an interrupted judge can resume.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from agentlab.workbench.turn_driver import TurnDriver
 from agentlab.workbench.workbench import Workbench
 
 KNOWN_ANSWER_FLOW = ""
-"""Stands in place of a flow, whose name is never empty, where an answer is known to be right or wrong."""
+"""Name instead of a flow for known answers; a flow's name is never empty."""
 MAX_VERDICT_TOKENS = 4000
 """The default token limit of a verdict: a judge may think first. `generation.max_tokens` sets another one."""
 FORMER_VERDICT_TOKENS = 24
@@ -52,53 +52,53 @@ TurnKey = tuple[str, int, int]
 
 
 class Judgement(Answer, frozen=True, kw_only=True):
-    """The verdicts of a judge on an answer, one in each order; None where a verdict cannot be read."""
+    """Verdicts of a judge on an answer, one per order; None for a verdict that cannot be parsed."""
 
     digest: str = ""
-    """The hash of the item that was judged; a data set may change later."""
+    """Hash of the judged item, since the data set may change later."""
     verdicts: list[str | None]
     error: str | None = None
 
     def value(self, rubric: Rubric) -> float | None:
-        """The mean worth of the verdicts; None where one is missing."""
+        """Return the mean worth of the verdicts; None if one is missing."""
         worths = [rubric.choices[verdict].worth for verdict in self.verdicts if verdict in rubric.choices]
         return sum(worths) / len(worths) if len(worths) == len(ORDERS) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeResult:
-    """The judgements of a run by one judge."""
+    """Judgements of a run by one judge."""
 
     rubric: Rubric
     sha256: str
     model: str
     turns: frozenset[TurnKey]
-    """The turns that the rubric is about."""
+    """Turns that the rubric applies to."""
     judgements: list[Judgement]
     known: list[Judgement]
-    """The judgements of answers that are known to be right or wrong."""
+    """Judgements of known answers."""
 
     @property
     def known_answer_results(self) -> dict[str, tuple[int, int, int]]:
-        """By kind of known answer: how many passed, were judged, and have no verdict that can be read.
+        """Return, for each kind of known answer, how many passed, were judged, and have no verdict.
 
-        Of `reference` all should pass, of the others none.
+        All of kind `reference` should pass, none of the others.
         """
-        found = {}
+        counts = {}
         for kind in KINDS:
             values = [each.value(self.rubric) for each in self.known if each.conversation.startswith(f"{kind}/")]
-            read = [value for value in values if value is not None]
-            found[kind] = sum(value >= GOOD for value in read), len(read), len(values) - len(read)
-        return found
+            judged = [value for value in values if value is not None]
+            counts[kind] = sum(value >= GOOD for value in judged), len(judged), len(values) - len(judged)
+        return counts
 
     @property
     def unparsed(self) -> list[Judgement]:
-        """The judgements without a verdict that can be read: these answers have no score."""
+        """Return the judgements without a verdict; their answers have no score."""
         return [judgement for judgement in self.judgements if judgement.value(self.rubric) is None]
 
     @property
     def order_disagreements(self) -> int:
-        """The number of answers on which the two orders disagree."""
+        """Return the number of answers on which the two orders disagree."""
         return sum(len({*judgement.verdicts} - {None}) > 1 for judgement in self.judgements)
 
 
@@ -110,10 +110,10 @@ async def judge(
     known_answer_results: int = 8,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> JudgeResult:
-    """Judge what the run holds; `known_answer_results` turns also give answers that are known to be right or wrong.
+    """Judge the replies of a run, and known answers to up to `known_answer_results` of its turns.
 
-    `bench` has the judge's model as its only flow's. Raises RunError where the run has nothing that the rubric could
-    be asked about, and where none of the verdicts could be read.
+    The only flow of `bench` has the judge's model. `on_progress` receives the number of items done and the total.
+    Raises RunError if the rubric applies to no turn, or if no verdict can be parsed.
     """
     variant = bench.variants[0]
     rubric_hash = rubric.fingerprint(bench.resolved_models().get(variant.model, variant.model))
@@ -126,8 +126,8 @@ async def judge(
     ]
     limit = _token_limit(bench)
     # A verdict that could not be read is asked again.
-    kept = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
-    todo = [item for item in items if item.key not in kept or kept[item.key].digest != item.digest]
+    judged_before = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
+    todo = [item for item in items if item.key not in judged_before or judged_before[item.key].digest != item.digest]
     waiting = iter(todo)
     done = len(items) - len(todo)
     on_progress(done, len(items))
@@ -142,10 +142,10 @@ async def judge(
                 partial(_ask, rubric=rubric, item=item, limit=limit), item.turn, UserTurn(text=item.question)
             )
             folder.flush()
-            said, unread = json.loads(played.reply.text) if played.reply else ([], None)
-            place = {name: getattr(item, name) for name in Answer.__struct_fields__}
-            judgement = Judgement(**place, digest=item.digest, verdicts=said, error=played.error or unread)
-            kept[judgement.key] = judgement
+            verdicts, no_verdict = json.loads(played.reply.text) if played.reply else ([], None)
+            key = {name: getattr(item, name) for name in Answer.__struct_fields__}
+            judgement = Judgement(**key, digest=item.digest, verdicts=verdicts, error=played.error or no_verdict)
+            judged_before[judgement.key] = judgement
             if judgement.value(rubric) is not None:
                 append_atomically(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
             done += 1
@@ -157,7 +157,7 @@ async def judge(
                 group.create_task(worker())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    judgements = [kept[item.key] for item in items]
+    judgements = [judged_before[item.key] for item in items]
     judged = JudgeResult(
         rubric=rubric,
         sha256=rubric_hash,
@@ -167,7 +167,7 @@ async def judge(
         known=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
     )
     if len(judged.unparsed) == len(judged.judgements):
-        why = next((each.error for each in judged.unparsed if each.error), "none of its verdicts can be read")
+        why = next((each.error for each in judged.unparsed if each.error), "none of its verdicts can be parsed")
         raise RunError(f"{variant.model} has judged nothing: {why}")
     return judged
 
@@ -214,9 +214,9 @@ async def _read_verdict(
 
 
 def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[JudgeItem]]:
-    """Return the turns that the rubric is about, and the replies to judge: the verdict on an empty one is known.
+    """Return the turns that the rubric applies to, and the replies to judge, without empty ones: they are bad.
 
-    Raises RunError where there are none.
+    Raises RunError if there are none.
     """
     documents = {document.doc_id: document.text for dataset in run.datasets for document in dataset.documents}
     about, items = set[TurnKey](), list[JudgeItem]()
@@ -229,29 +229,29 @@ def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[Jud
             about.add(row.key)
         if row.reply is None or not row.reply.text.strip() or passages is None:
             continue
-        place = {name: getattr(row, name) for name in Answer.__struct_fields__}
+        key = {name: getattr(row, name) for name in Answer.__struct_fields__}
         references = () if turn.unanswerable else tuple(turn.reference_answers)
-        item = JudgeItem(**place, question=row.user, answer=row.reply.text, references=references, passages=passages)
+        item = JudgeItem(**key, question=row.user, answer=row.reply.text, references=references, passages=passages)
         items.append(item)
     items = [item for item in items if item.key[1:] in about]
     if not items:
-        wanted = " and ".join(rubric.sees) or "turns"
-        mend = "; passages of an import are documents of corpus.jsonl beside its conversations" * (
+        needed = " and ".join(rubric.sees) or "turns"
+        hint = "; passages of an import are documents of corpus.jsonl next to its conversations" * (
             "passages" in rubric.sees and run.result.mode == IMPORTED
         )
         raise RunError(
-            f"{run.path}: no turn has the {wanted} that {rubric.name} is about, or its data set is not here{mend}"
+            f"{run.path}: no turn has the {needed} that {rubric.name} needs, or the data set is missing{hint}"
         )
     return frozenset(about), items
 
 
 def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tuple[str, ...] | None:
-    """What the reply was made of: what was found, or what the source of an imported answer names; None if unknown."""
+    """Return the passages behind a reply, retrieved or named by an import; None if unknown."""
     if row.passages is not UNSET:
         return tuple(documents[name] for name in row.passages) if documents.keys() >= {*row.passages} else None
     if run.result.mode == IMPORTED:
         return None
-    # A flow that did nothing but answer has no trace.
+    # A trial without events has no trace.
     events = run.traces[row.play].of_turn(row.turn) if row.play in run.traces else []
     searches = [event for event in events if isinstance(event, Search)]
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
@@ -263,4 +263,4 @@ def _load_judgements(folder: RunFolder) -> dict[ReplyKey, Judgement]:
         rows = (iter_rows(file, Judgement) for file in files)
         return {row.key: row for row in chain.from_iterable(rows)}
     except RunError as problem:
-        raise RunError(f"{problem}; delete it, and what it holds is asked again") from None
+        raise RunError(f"{problem}; delete the file to judge its items again") from None

@@ -1,4 +1,4 @@
-"""What a judge said of a run as scores of that run, in every table like those of any scorer."""
+"""Adds the grades of a judge to the scores of its run."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from agentlab.evals.store.summary import summarise_scores
 
 
 def grades(run: StoredRun, judged: JudgeResult) -> dict[ReplyKey, StoredScore]:
-    """Return the grade of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
+    """Return the score of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
     judgements = {judgement.key: judgement for judgement in judged.judgements}
-    found = {}
+    scores = {}
     for row in run.turn_rows():
         key = row.flow, *row.key
         if row.reply is None or not row.reply.text.strip():
             grade = StoredScore(0.0, "no reply")
         elif judgement := judgements.get(key):
-            value, said = judgement.value(judged.rubric), " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
-            unread = f"no verdict that can be read: {judgement.error or said}"
-            grade = StoredScore(value, unread if value is None else said)
+            value = judgement.value(judged.rubric)
+            verdicts = " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
+            no_verdict = f"no verdict that can be read: {judgement.error or verdicts}"
+            grade = StoredScore(value, no_verdict if value is None else verdicts)
         else:
             grade = StoredScore(None, "what it was made of is not known")
         if row.key in judged.turns:
-            found[key] = grade
-    return found
+            scores[key] = grade
+    return scores
 
 
 def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, StoredScore]) -> None:
-    """Put the judge's grades among the scores of the run, in place of its earlier ones: every table has them then."""
+    """Write the judge's scores into the run, in place of its earlier ones; every table then shows them."""
     metric = judged.rubric.metric
     rows = []
     for row in run.turn_rows():
@@ -44,7 +45,7 @@ def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, Sto
             scores[metric] = grade
         rows.append((row.scores, replace(row, scores=scores)))
     if run.result.mode == IMPORTED:
-        # They stay in the order of their source, one a turn.
+        # Rows of an import keep the order of their source, one per turn.
         run.folder.replace_lines("turns.jsonl", (encode_line(row) for _, row in rows))
     else:
         for before, row in rows:
@@ -52,12 +53,12 @@ def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, Sto
                 run.folder.append_turn(row)
     flows = {}
     for label, flow in run.result.flows.items():
-        kept = {name: summary for name, summary in flow.scores.items() if name != metric}
+        summaries = {name: summary for name, summary in flow.scores.items() if name != metric}
         own = [(row, score) for _, row in rows if row.flow == label and (score := (row.scores or {}).get(metric))]
         if own:
             values = [math.nan if score.value is None else score.value for _, score in own]
-            kept |= summarise_scores({metric: (values, [row.conversation for row, _ in own])})
-        flows[label] = replace(flow, scores=kept)
+            summaries |= summarise_scores({metric: (values, [row.conversation for row, _ in own])})
+        flows[label] = replace(flow, scores=summaries)
     run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: judged.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))
     run.forget()
