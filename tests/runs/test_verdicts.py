@@ -147,7 +147,7 @@ def test_the_limit_is_a_setting_with_room_for_thought(judged):
 
 
 def test_a_verdict_recorded_at_24_tokens_is_found_by_a_judge_at_its_default(judged):
-    """As older versions recorded it."""
+    """Form in which older versions recorded it."""
     old, new = Judge(YES), Judge(NO)
     assert judged(old, generation={"max_tokens": 24}) == 1
     for file in judged.run.glob("judges/*/judgements.jsonl"):
