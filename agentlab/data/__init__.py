@@ -1,6 +1,6 @@
-"""What is put into a run: conversations, memory sets and documents, read strictly, with file and line in each error.
+"""Data sets: conversations, memory sets and documents, read strictly, with file and line in each error.
 
-Import `load_dataset` from `datasets`, row types from `conversations` and `memory_sets`, documents and how they are
-shown from `documents`, `catalogue` and `context`; `lint` looks for
-what can be read and hardly be meant.
+`datasets`: `load_dataset`, `Dataset`, sampling, `add_conversation`. `conversations`: keys of a turn and a conversation.
+`memory_sets`: sessions and questions. `documents`, `markup`: corpora from JSONL, Markdown, text and HTML.
+`catalogue`, `context`: documents and passages as prompts show them. `lint`: valid rows that are probably mistakes.
 """

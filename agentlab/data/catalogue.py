@@ -1,11 +1,11 @@
-"""The list of documents a tool prompt shows, and back from the names a model writes to documents.
+"""The list of documents in a tool prompt, and the documents behind the names that a model writes.
 
     - Law 11: Offside                            a title only one document has
     - pydoc-003 (Library and Extension FAQ)      a shared title: listed by id
     - 0027bff8d2a891ff-41576-43247               no title
 
-Titles are not unique and may be empty, and a long corpus does not fit a prompt: the list keeps to a token budget and
-says what it left out.
+Titles are not unique and may be empty, and a long corpus does not fit a prompt. So the list has a token limit and
+reports how many documents it omits.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from agentlab.core.protocols import IndexedDocument
 
 
 def document_list(documents: Sequence[IndexedDocument], count_tokens: Callable[[str], int], max_tokens: int) -> str:
-    """As many documents as fit `max_tokens`, in corpus order, one a line, and how many are left out.
+    """Return as many documents as fit `max_tokens`, one a line in corpus order, and the number of omitted ones.
 
-    Every name in the list can be given to `resolve_names` and selects that document. The list is never longer than
-    `max_tokens` as `count_tokens` counts, so it is "" where not even its last line fits, or there is no document.
+    `resolve_names` maps every name in the list to its document. The list has at most `max_tokens` by `count_tokens`;
+    it is "" if not even its last line fits, or if there is no document.
     """
     lines = _lines(documents)
     if not lines or count_tokens("\n".join(lines)) <= max_tokens:
         return "\n".join(lines)
 
-    def cut(listed: int) -> str:
+    def truncated(listed: int) -> str:
         rest = f"({len(lines) - listed} of {len(lines)} documents are not listed; an empty list of names searches all.)"
         return "\n".join([*lines[:listed], rest])
 
-    fit = bisect_right(range(len(lines)), max_tokens, key=lambda listed: count_tokens(cut(listed)))
-    return cut(fit - 1) if fit else ""
+    fit = bisect_right(range(len(lines)), max_tokens, key=lambda listed: count_tokens(truncated(listed)))
+    return truncated(fit - 1) if fit else ""
 
 
 def resolve_names(
     names: Iterable[str], documents: Sequence[IndexedDocument]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(ids of the documents that `names` select, in the order named; the names that select none).
+    """Return the ids of the documents that `names` select, in their order, and the names that select none.
 
-    A name is an id, a title or a whole line of `document_list`. An exact id selects that document; otherwise upper and
-    lower case, surrounding quotes and blanks do not matter, a title selects every document that has it, and goes before
-    an id. A part of a title selects the document if no other title has it. Blank names are passed over.
+    A name is an id, a title or a whole line of `document_list`. An exact id selects its document. Otherwise case,
+    surrounding quotes and blanks are ignored: a title selects every document with it, then an id its document. A part
+    of a title selects its document if no other title contains it. Blank names are ignored.
     """
     exact = {document.doc_id: document.doc_id for document in documents}
     loose: dict[str, list[str]] = {}
@@ -58,17 +58,17 @@ def resolve_names(
         if name in exact:
             selected[name] = None
         elif key := _key(name):
-            found = loose.get(key) or _by_part(key, documents)
-            selected.update(dict.fromkeys(found))
-            if not found:
+            matches = loose.get(key) or _by_part(key, documents)
+            selected.update(dict.fromkeys(matches))
+            if not matches:
                 unknown[name] = None
     return tuple(selected), tuple(unknown)
 
 
 def _by_part(key: str, documents: Sequence[IndexedDocument]) -> list[str]:
-    """The one document in whose title `key` stands as whole words; none where several have it."""
-    found = [document.doc_id for document in documents if f" {_words(key)} " in f" {_words(document.title)} "]
-    return found if len(found) == 1 else []
+    """Return the one document with `key` as whole words in its title; [] if several have it."""
+    matches = [document.doc_id for document in documents if f" {_words(key)} " in f" {_words(document.title)} "]
+    return matches if len(matches) == 1 else []
 
 
 def _words(title: str) -> str:

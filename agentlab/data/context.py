@@ -1,12 +1,12 @@
-"""Passages as a prompt shows them: numbered for citation, and fenced, because their text is data.
+"""Passages in a prompt: numbered for citation, and fenced, because their text is data.
 
     [1] Law 11: Offside
     <passage>
     A player is in an offside position if ...
     </passage>
 
-Nothing in a passage can close its fence or open a numbered heading of its own: both imitations are defused, in the
-prompt only. Whether the model heeds the fence is the model's affair.
+A passage cannot close its fence or start a numbered heading: both imitations are escaped, in the prompt only. A model
+may still ignore the fence.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from agentlab.core.messages import Passage
 
 _FENCE = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
-# Only where more follows on the line: `[1]` alone is a list in a document about Python.
+# Matches only if the line continues: `[1]` alone is a list in a document about Python.
 _HEADING = re.compile(r"^([^\S\n]*)\[(\d+)\](?=[^\S\n]+\S)", re.MULTILINE)
 
 
 def format_context(passages: Sequence[Passage], seen: Sequence[Passage] = ()) -> str:
-    """The passages for a prompt, numbered from [1] in the order given; "" for none.
+    """Return the passages for a prompt, numbered from [1] in the given order; "" for none.
 
-    A passage that is among `seen` keeps the number it has there, so that numbers mean the same over several searches.
-    The heading is the title, or the document's id where it has none.
+    A passage in `seen` keeps its number, so that a number means the same passage over several searches. The heading is
+    the title, or the document's id without one.
     """
     numbers: dict[str, int] = {}
     for passage in (*seen, *passages):

@@ -110,7 +110,7 @@ class Conversation(StrictModel):
     @model_validator(mode="after")
     def _distinct_tools_and_a_date(self) -> Conversation:
         if self.id.startswith(INGEST_PREFIX):
-            raise ValueError(f"id: {self.id!r:.80} begins as the filling of a memory does; call it something else")
+            raise ValueError(f"id: {self.id!r:.80} starts with {INGEST_PREFIX!r}, which is reserved; rename it")
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):
             raise ValueError("tools: two tools have the same name")

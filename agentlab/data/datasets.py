@@ -86,9 +86,9 @@ def _stratified(conversations: Sequence[Conversation], limit: int, seed: int) ->
     strata: dict[str, list[Conversation]] = defaultdict(list)
     for conversation in conversations:
         strata[_stratum(conversation)].append(conversation)
-    share = min(1.0, limit / len(conversations))
-    quotas = {name: int(len(members) * share) for name, members in strata.items()}
-    by_remainder = sorted(strata, key=lambda name: (quotas[name] - len(strata[name]) * share, name))
+    fraction = min(1.0, limit / len(conversations))
+    quotas = {name: int(len(members) * fraction) for name, members in strata.items()}
+    by_remainder = sorted(strata, key=lambda name: (quotas[name] - len(strata[name]) * fraction, name))
     for name in by_remainder[: min(limit, len(conversations)) - sum(quotas.values())]:
         quotas[name] += 1
     chosen: set[str] = set()
@@ -124,17 +124,17 @@ def load_dataset(path: str | Path) -> Dataset:
     file = folder / "conversations.jsonl"
     if not file.is_file():
         if any((folder / name).exists() for name in MEMORY_SET):
-            questions, told = read_memory_set(folder)
-            return _with_locations(folder / "questions.jsonl", questions, memory_sessions=told)
+            questions, sessions = read_memory_set(folder)
+            return _with_locations(folder / "questions.jsonl", questions, memory_sessions=sessions)
         raise DatasetError("the data set has no conversations.jsonl", folder)
     corpus = folder / "corpus.jsonl"
     documents = load_documents(corpus) if corpus.exists() else ()
     conversations = list(read_rows(file, Conversation, "id"))
     if not conversations:
-        raise DatasetError("the file holds no conversation", file)
-    known = {document.doc_id for document in documents}
+        raise DatasetError("the file contains no conversation", file)
+    doc_ids = {document.doc_id for document in documents}
     for line, conversation in conversations:
-        check_documents(conversation, known, file, line)
+        check_documents(conversation, doc_ids, file, line)
     memories = {
         conversation.id: _memory_folder(folder, conversation.memory, file, line)
         for line, conversation in conversations
@@ -179,24 +179,24 @@ def add_conversation(
 
 def _memory_folder(folder: Path, name: str, file: Path, line: int) -> Path:
     """Return the memory folder of a conversation; raises DatasetError for one outside the data set."""
-    found = folder / name
-    inside = found.is_dir() and folder.resolve() in found.resolve().parents
-    parts = (found, *found.rglob("*")) if inside else ()
+    memory = folder / name
+    inside = memory.is_dir() and folder.resolve() in memory.resolve().parents
+    parts = (memory, *memory.rglob("*")) if inside else ()
     if not inside or any(part.is_symlink() or not (part.is_dir() or part.is_file()) for part in parts):
         raise DatasetError(
-            f"memory: {name!r} is no folder inside the data set, or holds more than ordinary files", file, line
+            f"memory: {name!r} is not a folder inside the data set, or contains special files or links", file, line
         )
-    return found
+    return memory
 
 
-def check_documents(conversation: Conversation, known: Collection[str], file: Path, line: int | None = None) -> None:
+def check_documents(conversation: Conversation, doc_ids: Collection[str], file: Path, line: int | None = None) -> None:
     """Raise DatasetError if a turn names an unknown document."""
     for number, turn in enumerate(conversation.turns):
-        missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in known]
+        missing = [doc_id for doc_id in turn.relevant_doc_ids or () if doc_id not in doc_ids]
         if missing:
             raise DatasetError(f"turns.{number}.relevant_doc_ids: {missing[0]!r} is not in corpus.jsonl", file, line)
 
 
 def _with_locations(file: Path, rows: Sequence[tuple[int, Conversation]], **parts: Any) -> Dataset:
-    places = {conversation.id: f"{file}:{line}" for line, conversation in rows}
-    return Dataset(file.parent.resolve().name, tuple(row for _, row in rows), locations=places, **parts)
+    locations = {conversation.id: f"{file}:{line}" for line, conversation in rows}
+    return Dataset(file.parent.resolve().name, tuple(row for _, row in rows), locations=locations, **parts)

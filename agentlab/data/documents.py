@@ -79,20 +79,20 @@ def _files(root: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise DatasetError(f"cannot be read ({error.strerror or error})", error.filename or root) from error
 
-    # os.walk does not follow links to folders: what such a link shows is inside and found anyway, or refused.
+    # os.walk does not follow links to folders: their target is inside the folder and read anyway, or is an error.
     for folder, folders, files in os.walk(root, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in (*folders, *files):
             path = Path(folder, name)
-            wanted = name in folders or (path.suffix.lower() in _READERS and not name.startswith("."))
-            if wanted and path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+            is_read = name in folders or (path.suffix.lower() in _READERS and not name.startswith("."))
+            if is_read and path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
                 raise DatasetError("this link leads out of the folder of documents; copy the file instead", path)
-            if wanted and name not in folders:
+            if is_read and name not in folders:
                 yield path
 
 
 def _read_text(path: Path) -> str:
-    """With Unix line ends."""
+    """Return the text of a file with Unix line ends; raises DatasetError."""
     try:
         return read_text(path, _MAX_FILE_BYTES).replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:

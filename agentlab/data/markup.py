@@ -1,7 +1,7 @@
-"""Title and text of a Markdown or HTML file, whose lines end as on Unix.
+"""Extracts title and text of a Markdown or HTML file with Unix line ends.
 
-Markdown stays as written: models read it, and passages have to be found in it again. HTML becomes the text a reader
-sees, a paragraph for each block, without scripts, styles and navigation.
+Markdown is unchanged, because models read it and passages are located in it. HTML becomes the visible text, one
+paragraph per block, without scripts, styles and navigation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*\s*")
 _CODE_FENCE = re.compile(r" {0,3}(```|~~~)")
-_UNSEEN = ("script", "style", "nav", "noscript", "template", "head")
+_HIDDEN_TAGS = ("script", "style", "nav", "noscript", "template", "head")
 _BLOCKS = (
     "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main ol p pre section summary table tr ul"
@@ -21,7 +21,7 @@ _AFTER = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"td": " ", "th": " "}
 
 
 def read_markdown(text: str) -> tuple[str, str]:
-    """(first heading or "", text); a line of a code block that starts with `#` is no heading."""
+    """Return the first heading (or "") and the text; a `#` line inside a code block is not a heading."""
     in_code = False
     for line in text.split("\n"):
         if _CODE_FENCE.match(line):
@@ -32,12 +32,12 @@ def read_markdown(text: str) -> tuple[str, str]:
 
 
 def read_html(text: str) -> tuple[str, str]:
-    """(title or first h1 or "", visible text); `pre` keeps its lines."""
+    """Return the title, first h1 or "", and the visible text; `pre` keeps its lines."""
     from bs4 import BeautifulSoup
 
     page = BeautifulSoup(text, "html.parser")
-    named = page.title or page.h1
-    title = " ".join(named.get_text().split()) if named else ""
+    heading = page.title or page.h1
+    title = " ".join(heading.get_text().split()) if heading else ""
     lines = [line.rstrip() for line in "".join(_visible(page)).split("\n")]
     visible = re.sub(r"(?<=\n) (?=\S)", "", "\n".join(lines))
     return title, re.sub(r"\n{3,}", "\n\n", visible).strip()
@@ -47,7 +47,7 @@ def _visible(page: Any) -> list[str]:
     from bs4.element import NavigableString, PreformattedString, Tag
 
     parts: list[str] = []
-    # A stack of our own: pages may be nested deeper than Python recurses.
+    # An explicit stack, because pages may be nested deeper than Python's recursion limit.
     open_tags = [(page, iter(page.contents))]
     in_pre = 0
     while open_tags:
@@ -57,7 +57,7 @@ def _visible(page: Any) -> list[str]:
             open_tags.pop()
             in_pre -= tag.name == "pre"
             parts.append(_AFTER.get(tag.name, ""))
-        elif isinstance(child, Tag) and child.name not in _UNSEEN:
+        elif isinstance(child, Tag) and child.name not in _HIDDEN_TAGS:
             open_tags.append((child, iter(child.contents)))
             in_pre += child.name == "pre"
             parts.append(_BEFORE.get(child.name, ""))

@@ -205,4 +205,4 @@ def test_a_data_set_that_names_a_memory_elsewhere_is_one_line(typed, capsys, pla
     row = json.loads(Path("said/conversations.jsonl").read_text())
     Path("said/conversations.jsonl").write_text(json.dumps({**row, "memory": place}))
     assert main(["run", "said/spec.yaml"]) == 1
-    assert f"conversations.jsonl:1: memory: {place!r} is no folder inside the data set" in capsys.readouterr().err
+    assert f"conversations.jsonl:1: memory: {place!r} is not a folder inside the data set" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_missing_and_empty_sets(tmp_path):
         load_dataset(tmp_path / "none")
     with pytest.raises(DatasetError, match=r"no conversations\.jsonl"):
         load_dataset(tmp_path)
-    with pytest.raises(DatasetError, match="holds no conversation"):
+    with pytest.raises(DatasetError, match="contains no conversation"):
         load_dataset(write(tmp_path / "set", ""))
     (tmp_path / "set" / "conversations.jsonl").write_bytes(b'{"id": "\xff"}\n')
     with pytest.raises(DatasetError, match="UTF-8"):

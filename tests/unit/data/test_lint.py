@@ -32,15 +32,15 @@ def test_impossible_expectations_are_reported_before_a_run(tmp_path, own_home, c
     folder = write(tmp_path / "set", GOOD, odd, corpus=[{"doc_id": "d", "title": "", "text": "Closed on Monday."}])
     place = f"{folder / 'conversations.jsonl'}:2: "
     assert list(lint(load_dataset(folder))) == [
-        f"{place}turn 0 of odd: no_call: calls are expected all the same",
-        f"{place}turn 1 of odd: call_order: 'sequenc' is not graded; 'sequence' is",
-        f"{place}turn 1 of odd: expected_calls: cancel is no tool of the conversation",
+        f"{place}turn 0 of odd: no_call: contradicts expected_calls",
+        f"{place}turn 1 of odd: call_order: unknown order 'sequenc'; use 'sequence' or 'any'",
+        f"{place}turn 1 of odd: expected_calls: cancel is not a tool of the conversation",
         f"{place}turn 2 of odd: expected_calls: book has no argument date",
-        f"{place}turn 3 of odd: expected_memory: add without a content",
+        f"{place}turn 3 of odd: expected_memory: add has no content",
     ]
     with al.Lab(model=Scripted(["x"], loop=True), datasets=[folder], embedder="hashing/hashing-64") as lab:
         lab.run_sync(out=tmp_path / "run")
-    assert f"{place}turn 0 of odd: no_call: calls are expected all the same (and 4 more)" in caplog.text
+    assert f"{place}turn 0 of odd: no_call: contradicts expected_calls (and 4 more)" in caplog.text
 
 
 LONG = [f"Question number {n} about the colour of the house at the end of street {n}?" for n in range(9)]
@@ -71,36 +71,42 @@ def call(**more: object) -> dict:
         ([one("a", asked("Hi?", "Yes")), one("b", asked("hi", "Yes"))], "2: b: the same turns as a in row 1"),
         (
             [one("a", asked(" ".join(LONG), "x")), one("b", asked(" ".join(LONG) + " Please.", "x"))],
-            "2: b: almost the turns of a in row 1",
+            "2: b: nearly the same turns as a in row 1",
         ),
         ([one("a", asked("I say the house is red. What?", "The house is red"))], "1: turn 0 of a: reference_answers: "),
         (
             [one("a", asked("Colour?", "The house is red", scored=False), asked("Which?", "The house is red."))],
-            "'The house is red.' stands in the reply of turn 0",
+            "'The house is red.' already occurs in the reply of turn 0",
         ),
         (
             [one("a", asked("Hi?", "Red")), one("b", asked("Hi?", "Blue"), asked("And?", "x"))],
-            "2: turn 0 of b: the same is asked in turn 0 of a in row 1, and there 'Red' is right",
+            "2: turn 0 of b: same message as turn 0 of a in row 1, but there 'Red' is right",
         ),
         ([one("a", asked("Hi?", "Red")), one("b", {"user": "Hi?", "unanswerable": True})], "unanswerable is false"),
         (
             [one(n, asked("Hi?", relevant_doc_ids=[d])) for n, d in (("a", "d"), ("b", "e"))],
-            "and there 'd' is relevant",
+            "but there 'd' is relevant",
         ),
         (
             [one(n, {"user": "Hi?", "expected_calls": c}) for n, c in (("a", []), ("b", [{"name": "x"}]))],
-            "and there no call is expected",
+            "but there no call is expected",
         ),
         (
             [one(n, {"user": "Hi?", "needs_document_lookup": b}) for n, b in (("a", True), ("b", False))],
             "needs_document_lookup is true",
         ),
-        ([one("a", {"user": "x", "unanswerable": True, "relevant_doc_ids": ["d"]})], "'d' is relevant all the same"),
-        ([one("a", {"user": "x", "needs_document_lookup": False, "relevant_doc_ids": ["d"]})], "none is, but 'd'"),
-        ([one("a", {"user": "x"})], "turn 0 of a: nothing is expected of the reply"),
-        ([one("a", asked(" ", "Red"))], "turn 0 of a: user: nothing is said"),
+        (
+            [one("a", {"user": "x", "unanswerable": True, "relevant_doc_ids": ["d"]})],
+            "unanswerable: true, but 'd' is relevant",
+        ),
+        (
+            [one("a", {"user": "x", "needs_document_lookup": False, "relevant_doc_ids": ["d"]})],
+            "lookup: false, but 'd'",
+        ),
+        ([one("a", {"user": "x"})], "turn 0 of a: the turn has no expectation"),
+        ([one("a", asked(" ", "Red"))], "turn 0 of a: user: the message is empty"),
         ([one("a", asked("x", "..."))], "'...' has no word that a reply could share"),
-        ([one("a", call(), tools=[TOOL])], "book needs day, of which no value is accepted"),
+        ([one("a", call(), tools=[TOOL])], "book requires day, but no value of it is accepted"),
         ([one("a", call(accepted_arguments={"day": []}), tools=[TOOL])], "book accepts no value of day"),
     ],
 )
@@ -137,7 +143,7 @@ def test_documents_that_are_the_same_are_found(tmp_path, capsys):
     for again, count in (({"doc_id": "e"}, 1), ({"doc_id": "e", "title": "Door"}, 0)):
         folder = write(tmp_path / f"set{count}", one("a", asked("Hi?", "Red")), corpus=[first, first | again])
         assert main(["lint", str(folder)]) == count
-        assert ("corpus.jsonl: e: the same as d" in capsys.readouterr().out) is bool(count)
+        assert ("corpus.jsonl: e: same text as d" in capsys.readouterr().out) is bool(count)
 
 
 def test_lookup_without_documents_is_a_finding_and_few_conversations_a_note(tmp_path, capsys):
@@ -147,7 +153,7 @@ def test_lookup_without_documents_is_a_finding_and_few_conversations_a_note(tmp_
     assert main(["lint", str(write(tmp_path / "six", *rows))]) == 0
     assert "note" not in capsys.readouterr().out
     assert main(["lint", str(write(tmp_path / "none", one("a", {"user": "x", "needs_document_lookup": True})))]) == 1
-    assert "the set has no corpus.jsonl" in capsys.readouterr().out
+    assert "the data set has no corpus.jsonl" in capsys.readouterr().out
     assert main(["lint", str(tmp_path / "nowhere")]) == 1
     assert "no such data set folder" in capsys.readouterr().err
 
@@ -161,14 +167,14 @@ def test_equal_questions_to_different_memories_are_no_duplicates(tmp_path, capsy
     folder = write_told(tmp_path / "told", sessions=told, questions=questions)
     assert main(["lint", str(folder)]) == 1
     found = capsys.readouterr().out.splitlines()[0]
-    assert "questions.jsonl:3: turn 0 of q2: the same is asked in turn 0 of q0 in row 1" in found
+    assert "questions.jsonl:3: turn 0 of q2: same message as turn 0 of q0 in row 1" in found
 
 
 def test_near_duplicates_among_thousands_are_found_fast(tmp_path):
     rows = [one(f"c{n}", asked(" ".join(f"word{n * 7 + k}" for k in range(20)), "x")) for n in range(3000)]
     near = one("near", asked(" ".join(f"word{7 + k}" for k in range(20)) + " more", "x"))
     found = list(lint(load_dataset(write(tmp_path / "set", *rows, near))))
-    assert [line.partition("3001: ")[2] for line in found] == ["near: almost the turns of c1 in row 2"]
+    assert [line.partition("3001: ")[2] for line in found] == ["near: nearly the same turns as c1 in row 2"]
 
 
 def test_escapes_in_a_row_do_not_reach_the_terminal(tmp_path, capsys):

@@ -16,19 +16,19 @@ from support.paths import PUBLIC
         ("sessions", '{"conversation_id": ', "not JSON"),
         ("sessions", {**SESSIONS[0], "session_id": "x", "mood": "good"}, "unknown key 'mood'"),
         ("sessions", {**SESSIONS[0], "session_id": "x", "date": "in May", "turns": []}, "date: 'in May' is not a date"),
-        ("sessions", {**SESSIONS[0], "turns": []}, "session_id: 'late' is there twice"),
-        ("sessions", {**SESSIONS[0], "session_id": "x"}, "turns.0.id: 'late:1' is there twice"),
+        ("sessions", {**SESSIONS[0], "turns": []}, "session_id: duplicate 'late'"),
+        ("sessions", {**SESSIONS[0], "session_id": "x"}, "turns.0.id: duplicate 'late:1'"),
         (
             "sessions",
             {**SESSIONS[0], "session_id": "x", "turns": [{"id": "y", "speaker": "A", "text": "t"}] * 2},
-            "turns.0.id: 'y' is there twice",
+            "turns.0.id: duplicate 'y'",
         ),
         ("sessions", {**SESSIONS[0], "session_id": "x", "turns": [{"id": "t", "speaker": "Ann"}]}, "turns.0.text"),
         ("questions", {**QUESTIONS[0], "id": "x", "anwser": "Bo"}, "anwser"),
         ("questions", {**QUESTIONS[0], "id": "x", "unanswerable": "no"}, "unanswerable:"),
         ("questions", QUESTIONS[0], "id: duplicate 'q1'; first used in line 1"),
         ("questions", {**QUESTIONS[0], "id": "x", "conversation_id": "dora"}, "conversation_id: 'dora' has no session"),
-        ("questions", {**QUESTIONS[0], "id": "x", "evidence_ids": ["other"]}, "evidence_ids: 'other' is neither"),
+        ("questions", {**QUESTIONS[0], "id": "x", "evidence_ids": ["other"]}, "evidence_ids: 'other' is not a session"),
     ],
 )
 def test_a_bad_line_is_named_with_file_line_and_key(tmp_path, file, row, problem):
@@ -42,7 +42,7 @@ def test_a_bad_line_is_named_with_file_line_and_key(tmp_path, file, row, problem
 
 def test_half_a_memory_set_is_refused(tmp_path):
     folder = write(tmp_path / "told", questions=[])
-    with pytest.raises(DatasetError, match="holds no question"):
+    with pytest.raises(DatasetError, match="contains no question"):
         load_dataset(folder)
     (folder / "sessions.jsonl").unlink()
     with pytest.raises(DatasetError, match=r"the memory set has no sessions\.jsonl"):
