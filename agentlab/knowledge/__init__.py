@@ -1,1 +1,6 @@
-"""Documents -> passages -> index -> what a flow puts into a prompt, and the citations under its reply."""
+"""Search in documents: passages, index, and the citations of a reply.
+
+`passages`: `split` and the estimate of tokens. `index`: `open_index`, dense, BM25 and hybrid search. `bm25`: BM25.
+`citations`: the passages that a reply cites. `refusal`: replies that decline. `small_talk`: messages without a
+question (words in `small_talk.yaml`).
+"""

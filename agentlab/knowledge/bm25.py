@@ -1,8 +1,8 @@
-"""BM25 over the texts of an index, by the library bm25s, with its defaults.
+"""BM25 over the texts of an index, by the library bm25s with its defaults: k1 = 1.5, b = 0.75.
 
-Words are runs of two or more letters or digits, lower case, without the 33 English stopwords of the library; no
-stemming (it would need another package). k1 = 1.5, b = 0.75. Text without blanks between words, such as Chinese, is
-one long word here and is found by the dense half of a hybrid index only.
+Words are sequences of two or more letters or digits, in lower case. The 33 English stopwords of the library are left
+out; there is no stemming, which would need another package. Text without blanks, such as Chinese, is one long word, so
+only the dense half of a hybrid index finds it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class Bm25Index:
-    """Read-only; safe to use from several threads."""
+    """A read-only BM25 index; safe to use from several threads."""
 
     def __init__(self, bm25: Any, size: int) -> None:
         self._bm25 = bm25
@@ -25,7 +25,7 @@ class Bm25Index:
 
     @classmethod
     def build(cls, texts: Sequence[str], folder: Path | None = None) -> Self:
-        """Index `texts` and save to `folder`, if one is given, which stays empty where no text has a word."""
+        """Index `texts` and save the index to `folder` if given; without any word the folder stays empty."""
         bm25s = _library()
         words = _words(texts)
         if folder is not None:
@@ -33,7 +33,7 @@ class Bm25Index:
         if not any(words):
             return cls(None, len(texts))
         bm25 = bm25s.BM25()
-        # The library divides by zero for a word that would be in no text, and says so as a warning.
+        # The library divides by zero for a word in no text, and warns about that.
         with np.errstate(invalid="ignore"):
             bm25.index(words, show_progress=False)
         if folder is not None:
@@ -42,7 +42,7 @@ class Bm25Index:
 
     @classmethod
     def load(cls, folder: Path, size: int) -> Self:
-        """Open what `build` saved for `size` texts; raises OSError or ValueError where it is damaged."""
+        """Open the index that `build` saved for `size` texts; raises OSError or ValueError if it is damaged."""
         bm25s = _library()
         if not any(folder.iterdir()):
             return cls(None, size)
@@ -52,7 +52,7 @@ class Bm25Index:
         return cls(bm25, size)
 
     def scores(self, query: str) -> NDArray[np.float32]:
-        """The BM25 score of each text, shape (size,); 0 where no word of `query` is in it."""
+        """Return the BM25 score of each text, shape (size,); 0 for a text without a word of `query`."""
         words = _words([query])[0]
         if self._bm25 is None or not words:
             return np.zeros(self._size, dtype=np.float32)
@@ -61,7 +61,7 @@ class Bm25Index:
 
 
 def _library() -> Any:
-    # A progress bar of it starts a thread that never ends, also where the bar is not shown.
+    # Even a hidden progress bar of the library starts a thread that never ends.
     os.environ.setdefault("DISABLE_TQDM", "1")
     import bm25s
 

@@ -1,17 +1,18 @@
-"""The index of a corpus: built once, kept on disk by the hash of its content, then shared read-only.
+"""The index of a corpus: built once, stored on disk by the hash of its content, then shared read-only.
 
     index = await open_index(documents, embedder, folder=home() / "indexes", method="hybrid")
     vector = (await embedder.embed([query]))[0]
     passages = await index.search(query, vector, top_k=4, doc_ids=["law-11"])
 
 `dense` ranks by cosine similarity, `bm25` by words (bm25s, no embedder), `hybrid` by the mean of both, each scaled to
-0..1 over its 100 best candidates. The search is exact: 50,000 passages take some milliseconds. What is indexed is the
-title and the text of a passage. With the defaults, .98, .91 and .75 of the relevant documents of squad2, pyfaq and
-mtrag_human are among the first five; the goals there (.97, .86, .72) hold for passages of 180 to 240 tokens too
-(`evals/bench/retrieval.py`).
+0..1 over its 100 best candidates. The search is exact: 50,000 passages take some milliseconds. Title and text of a
+passage are indexed.
 
-On disk: `<folder>/<key>/`, which is built beside its place, under a lock, and moved there once it is finished: nobody
-ever opens half of one, and nobody writes to one that is there.
+With the defaults, .98, .91 and .75 of the relevant documents of squad2, pyfaq and mtrag_human are in the first five.
+The goals (.97, .86, .72) also hold for passages of 180 to 240 tokens (`evals/bench/retrieval.py`).
+
+An index is built under a lock in a temporary folder, then moved to `<folder>/<key>/`. So an index is always complete,
+and it never changes.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from agentlab.knowledge.passages import passage_of, split
 
 Method = Literal["dense", "bm25", "hybrid"]
 Progress = Callable[[int, int], None]
-"""Called with the passages embedded so far and all there are."""
+"""Function of the number of embedded passages and the total."""
 DEFAULT_MAX_TOKENS = 200
 _Content = tuple[tuple[Passage, ...], Bm25Index, NDArray[np.float32]]
-"""What an index holds on disk: passages, their words, their vectors."""
+"""The stored parts of an index: passages, their words, their vectors."""
 
 _FORMAT = 1
-"""To be raised whenever the same input would give other passages."""
+"""Raise this number when the same input gives other passages."""
 _DENSE_WEIGHT = 0.5
 _CANDIDATES = 100
 _BATCH = 256
-"""Passages embedded at once."""
+"""Passages per call of the embedder."""
 _DIGITS = 5
-"""Of a score. float32 similarities differ in the seventh digit from one processor to the next."""
+"""Digits of a score; float32 similarities differ in the seventh digit between processors."""
 _SAME = 10**-_DIGITS
 
 
@@ -64,11 +65,11 @@ async def open_index(
     max_tokens: int = DEFAULT_MAX_TOKENS,
     progress: Progress = lambda done, total: None,
 ) -> DocumentIndex:
-    """The index of `documents` in passages of at most `max_tokens`, from `folder` or built there first.
+    """Open the index of `documents` in passages of at most `max_tokens`; builds it in `folder` if it is missing.
 
-    Passages are embedded with `embedder`, queries with `query_embedder`, or with the same where none is given; `bm25`
-    needs no embedder and uses none. Raises ConfigError for an unknown method, a missing embedder or a folder
-    that cannot be written, and whatever the embedder raises; nothing half-built is ever used.
+    `embedder` embeds the passages, `query_embedder` (default: the same) the queries; `bm25` uses neither. Raises
+    ConfigError for an unknown method, a missing embedder or a folder that cannot be written, and the errors of the
+    embedder. An incomplete index is never used.
     """
     from filelock import AsyncFileLock
 
@@ -81,42 +82,42 @@ async def open_index(
     documents = tuple(documents)
     home = folder / _key(documents, embedder, max_tokens)
     try:
-        held = await asyncio.to_thread(_read, home, documents, embedder)
-        if held is None:
+        content = await asyncio.to_thread(_read, home, documents, embedder)
+        if content is None:
             folder.mkdir(parents=True, exist_ok=True)
             async with AsyncFileLock(f"{home}.lock"):
-                # Another process may have built it while this one waited.
-                held = await asyncio.to_thread(_read, home, documents, embedder)
-                held = held or await _build(home, documents, embedder, max_tokens, progress)
+                # Another process may have built it while this one waited for the lock.
+                content = await asyncio.to_thread(_read, home, documents, embedder)
+                content = content or await _build(home, documents, embedder, max_tokens, progress)
     except OSError as error:
         raise ConfigError(f"{home}: cannot build or read the index here ({error.strerror or error})") from error
-    passages, words, vectors = held
+    passages, words, vectors = content
     queries = None if embedder is None else query_embedder or embedder
     return DocumentIndex(f"{method} {home.name[:12]}", method, queries, documents, passages, words, vectors)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DocumentIndex:
-    """A read-only index of a corpus; made by `open_index`."""
+    """A read-only index of a corpus; `open_index` creates it."""
 
     name: str
     method: Method
     embedder: Embedder | None
-    """What queries are to be embedded with; None where a search needs no vector."""
+    """Embedder of the queries; None if a search needs no vector."""
     documents: tuple[Document, ...]
     passages: tuple[Passage, ...]
     _words: Bm25Index
     _vectors: NDArray[np.float32]
-    """Of unit length, shape (passages, d); (0, 0) where a search needs none."""
+    """Vectors of unit length, shape (passages, d); (0, 0) if a search needs none."""
 
     async def search(
         self, query: str, vector: NDArray[Any] | None, *, top_k: int, doc_ids: Sequence[str] | None = None
     ) -> tuple[Passage, ...]:
-        """The `top_k` best passages with their score, best first, corpus order where scores are equal.
+        """Return the `top_k` best passages with their scores, best first; equal scores are in corpus order.
 
-        `vector` is the query's, shape (d,); BM25 ignores it, the others raise ValueError without it. `doc_ids` chooses
-        the documents before anything is ranked; ids that do not exist choose nothing. Scores: `dense` cosine
-        similarity, `bm25` above 0 and unbounded (passages without a word of the query are left out), `hybrid` 0..1.
+        `vector` is the vector of the query, shape (d,); BM25 ignores it, the others raise ValueError without it.
+        `doc_ids` limits the search to these documents; unknown ids are ignored. A score is the cosine similarity
+        (`dense`), a number above 0 (`bm25`, only passages with a word of the query) or 0..1 (`hybrid`).
         """
         return await asyncio.to_thread(self._search, query, vector, top_k, doc_ids)
 
@@ -134,9 +135,9 @@ class DocumentIndex:
         elif vector is None:
             raise ValueError(f"a search by {self.method} needs the vector of the query")
         else:
-            # Row by row in one order, so that equal vectors have equal scores; a matrix product does not promise that.
-            asked = _normalise(np.asarray(vector, dtype=np.float32))
-            scores = _top_positions(np.einsum("nd,d->n", self._vectors, asked), among, count)
+            # einsum sums each row in the same order, so equal vectors have equal scores; a matrix product may not.
+            query_vector = _normalise(np.asarray(vector, dtype=np.float32))
+            scores = _top_positions(np.einsum("nd,d->n", self._vectors, query_vector), among, count)
             if self.method == "hybrid":
                 scores = _fuse_scores(scores, by_words)
         best = sorted(scores, key=lambda at: (-round(scores[at], _DIGITS), at))[:top_k]
@@ -144,14 +145,14 @@ class DocumentIndex:
 
 
 def _top_positions(scores: NDArray[np.float32], among: NDArray[np.intp], count: int) -> dict[int, float]:
-    """The `count` highest scores of the positions `among`, by position; the first of equals."""
+    """Return the `count` highest scores of the positions `among`, by position; equal scores keep their order."""
     some = scores[among].astype(np.float64)
     best = np.argsort(-some.round(_DIGITS), kind="stable")[:count]
     return {int(among[at]): float(some[at]) for at in best}
 
 
 def _fuse_scores(nearest: dict[int, float], by_words: dict[int, float]) -> dict[int, float]:
-    """The weighted mean of both scores, each scaled to 0..1 over its own candidates; 0 for one that is no candidate."""
+    """Return the weighted mean of both scores, each scaled to 0..1 over its candidates; others count 0."""
     dense, words = _scaled(nearest), _scaled(by_words)
     positions = [*dense, *(position for position, score in by_words.items() if score > 0 and position not in dense)]
     return {
@@ -168,7 +169,7 @@ def _scaled(scores: dict[int, float]) -> dict[int, float]:
 
 
 def _normalise(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scaled to length 1 along the last axis; zeros stay zeros."""
+    """Return vectors of length 1 along the last axis; zeros stay zeros."""
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
@@ -181,7 +182,7 @@ def _key(documents: Sequence[Document], embedder: Embedder | None, max_tokens: i
 
 
 def _read(home: Path, documents: Sequence[Document], embedder: Embedder | None) -> _Content | None:
-    """What is in `home`; None if there is nothing that can be read."""
+    """Return the stored index in `home`; None if it is missing, damaged or of another embedder."""
     try:
         passages: list[Passage] = []
         number, last = 0, -1
@@ -199,7 +200,7 @@ async def _build(
     home: Path, documents: Sequence[Document], embedder: Embedder | None, max_tokens: int, progress: Progress
 ) -> _Content:
     unfinished = home.with_suffix(".new")
-    if unfinished.exists():  # a process was killed while it built
+    if unfinished.exists():  # a process was killed while building
         shutil.rmtree(unfinished)
     unfinished.mkdir()
     passages = await asyncio.to_thread(lambda: [p for document in documents for p in split(document, max_tokens)])

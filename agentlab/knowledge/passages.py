@@ -1,11 +1,11 @@
-"""Passages: the pieces of a document that are searched, put into prompts and cited.
+"""Splits documents into passages, which flows search, put into prompts and cite.
 
     split(document, max_tokens=200)     # Passage(id="law-11#0", doc_id="law-11", text=document.text[0:843], ...)
 
-A passage ends where a paragraph does, else a sentence, a line, a word; only text without any of these is cut anywhere.
-Lengths are counted in `count_tokens`, an estimate made of characters alone: the passages of a corpus are the same for
-every embedder and for BM25, which keeps comparisons fair and ids stable. On English text it counts 1.14 times the word
-pieces of MiniLM (1st percentile of 1,487 documents: 0.92), so passages of 200 fit a window of 256 with their title.
+A passage ends with a paragraph, else with a sentence, a line or a word; only text without any of these is split
+elsewhere. `count_tokens` estimates lengths from characters alone, so a corpus has the same passages for every embedder
+and for BM25. This keeps comparisons fair and ids stable. For English it counts 1.14 times the word pieces of MiniLM
+(1st percentile of 1,487 documents: 0.92), so a passage of 200 tokens with its title fits a window of 256.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from math import ceil
 from agentlab.core.messages import Passage
 from agentlab.data.documents import Document
 
-# Up to six letters, up to three digits, any other character, sixteen blanks in a row. Every cut is at the start of one
-# of these, so the pieces of the parts are the pieces of the whole.
+# Up to six letters, up to three digits, any other character, sixteen blanks in a row. Passages start at the start of a
+# piece, so the pieces of all passages are the pieces of the document.
 _PIECE = re.compile(r"[A-Za-z]{1,6}|\d{1,3}|\s{16}|[^\sA-Za-z\d]")
-# Best first. Each matches up to the place where the next passage would start.
+# Best first. Each matches up to the start of the next passage.
 _BORDERS = (
     re.compile(r"\n[^\S\n]*\n\s*"),
     re.compile(r"[.!?][\"')\]\u2019\u201d]*\s+|[\u3002\uff01\uff1f]\s*"),
@@ -36,13 +36,13 @@ def count_tokens(text: str) -> int:
 
 
 def split(document: Document, max_tokens: int) -> tuple[Passage, ...]:
-    """Cut `document` into passages of at most `max_tokens` that together cover all of its text; () for blank text.
+    """Split `document` into passages of at most `max_tokens` that together cover all of its text; () for blank text.
 
     `passage.text` is `document.text[passage.start : passage.end]` exactly and ids are `<doc_id>#<n>`, n from 0. Raises
     ValueError unless `max_tokens` is positive.
     """
     if max_tokens < 1:
-        raise ValueError(f"max_tokens={max_tokens}: want 1 or more")
+        raise ValueError(f"max_tokens={max_tokens}: use 1 or more")
     text = document.text
     if not text.strip():
         return ()
@@ -58,7 +58,7 @@ def split(document: Document, max_tokens: int) -> tuple[Passage, ...]:
 
 
 def passage_of(document: Document, number: int, start: int, end: int) -> Passage:
-    """The passage `number` of `document`, which is its text from `start` to `end`."""
+    """Return the passage `number` of `document`: its text from `start` to `end`."""
     return Passage(
         id=f"{document.doc_id}#{number}",
         doc_id=document.doc_id,
@@ -70,22 +70,22 @@ def passage_of(document: Document, number: int, start: int, end: int) -> Passage
 
 
 def _end(text: str, pieces: Sequence[int], start: int, max_tokens: int) -> int:
-    """The best place to end the passage that starts at piece `start`: a border near an equal share of what is left.
+    """Return the end of the passage that starts at piece `start`: a border near an equal part of the rest.
 
-    Equal shares, because filling every passage leaves a runt at the end, which is found for the wrong reasons.
+    Parts are equal, because full passages would leave a very short last one, which searches find too often.
     """
     left = len(pieces) - start
     if left <= max_tokens:
         return len(pieces)
-    share = left / ceil(left / max_tokens)
-    places = _borders(text, pieces, start + int(share / 2) + 1, start + max_tokens)
-    return min(places, key=lambda place: abs(place - start - share), default=start + ceil(share))
+    length = left / ceil(left / max_tokens)
+    ends = _borders(text, pieces, start + int(length / 2) + 1, start + max_tokens)
+    return min(ends, key=lambda end: abs(end - start - length), default=start + ceil(length))
 
 
 def _borders(text: str, pieces: Sequence[int], first: int, last: int) -> list[int]:
-    """The pieces from `first` to `last` that follow a border, for the best kind of border there is between them."""
+    """Return the pieces from `first` to `last` that follow a border of the best kind that occurs between them."""
     for border in _BORDERS:
         ends = (match.end() for match in border.finditer(text, pieces[first - 1], pieces[last]))
-        if places := [place for end in ends if first <= (place := bisect_left(pieces, end)) <= last]:
-            return places
+        if positions := [position for end in ends if first <= (position := bisect_left(pieces, end)) <= last]:
+            return positions
     return []

@@ -1,11 +1,11 @@
-"""Tells a message that wants nothing looked up, such as thanks or a greeting, from one that may. No model is asked.
+"""Detects messages that need no search, such as thanks or a greeting, by their words and without a model call.
 
 is_small_talk("Thanks, that helps a lot!")             # True
 is_small_talk("Thanks! And how wide is the goal?")     # False: it asks
 is_small_talk("The goal of an under-15 team")          # False: it names something
 
-In doubt a message wants something: a search in vain costs little, a question without its passages is answered wrong.
-How often it is right is measured by `evals/bench/retrieval_decision.py`.
+An unclear message counts as a question: a needless search costs little, but a question without its passages gets a
+wrong answer. `evals/bench/retrieval_decision.py` measures how often the decision is right.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 MAX_OTHER_WORDS = 6
-"""Words beside those of courtesy, from which on a message says something of its own."""
+"""Maximum number of other words in a courteous message; a longer message counts as a question."""
 
 _WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _COURTESY = frozenset(" ".join(_WORDS["spaced"]).split())
@@ -34,12 +34,12 @@ _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 
 
 def has_question(message: str) -> bool:
-    """True where it has a question mark of any script, or words by which English asks and requests."""
+    """Return True for a question mark of any script, or for English words that ask or request."""
     return _ASKS.search(message) is not None
 
 
 def is_small_talk(message: str) -> bool:
-    """True for courtesy that asks for nothing, in about thirty languages, and for a message without any letter."""
+    """Return True for courtesy without a question, in about thirty languages, and for a message without letters."""
     if not any(character.isalnum() for character in message):
         return True
     if has_question(message):
