@@ -39,6 +39,7 @@ from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import check_arguments, load_jsonschema
 from agentlab.core.slot import Slot
 from agentlab.core.stream import ReplyStream
+from agentlab.core.strict_json import join_surrogates
 from agentlab.session.background import BackgroundWork
 from agentlab.session.history import History
 from agentlab.session.memory_verbs import MemoryVerbs
@@ -240,7 +241,7 @@ class Session(MemoryVerbs, BackgroundWork):
                 log.warning("tool %s failed", call.name, exc_info=True)
                 facts["error"] = f"{type(failure).__name__}: {failure}"
                 output = f"Error: the tool {call.name} failed: {facts['error']}"
-            facts["output"] = output
+            facts["output"] = output = join_surrogates(output)
         return Message(role="tool", text=output, tool_call_id=call.id, name=call.name)
 
     async def _run_tool(self, call: ToolCall) -> str:

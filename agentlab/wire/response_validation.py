@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlab.core.errors import ServerFault
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
-from agentlab.core.strict_json import parse_json
+from agentlab.core.strict_json import join_surrogates, parse_json
 
 MAX_TOKENS = 10**9
 """Tokens of one call; a larger count is a mistake."""
@@ -29,6 +29,8 @@ def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
     if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
         raise ServerFault("the answer is no text", model)
     usage, impossible = _usage(answer.usage)
+    if (text := join_surrogates(message.text)) != message.text:
+        message = replace(message, text=text)
     if message.tool_calls or message.role != "agent":
         if len(message.tool_calls) > MAX_CALLS:
             raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than {MAX_CALLS}", model)
@@ -66,11 +68,12 @@ def _call(call: Any, model: str) -> tuple[ToolCall, int]:
     if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
         raise ServerFault("the answer calls a tool that has no name", model)
     if call.malformed is not None:
-        return call, len(call.malformed)
+        return replace(call, malformed=join_surrogates(call.malformed)), len(call.malformed)
     try:
         if not isinstance(call.arguments, dict):
             raise TypeError
-        parse_json(text := json.dumps(call.arguments))
+        given = json.dumps(call.arguments, ensure_ascii=False)
+        arguments = parse_json(text := join_surrogates(given))
     except (TypeError, ValueError, RecursionError):
         return replace(call, arguments={}, malformed=(malformed := f"{call.arguments!r:.1000}")), len(malformed)
-    return call, len(text)
+    return call if text == given else replace(call, arguments=arguments), len(text)

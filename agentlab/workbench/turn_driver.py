@@ -19,9 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlab.core.errors import FATAL_ERRORS
 from agentlab.core.messages import Citation, Reply, UserTurn, to_json
 from agentlab.core.stream import Done, TurnStarted
+from agentlab.core.strict_json import join_surrogates
 from agentlab.session.session import Session
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class TurnDriver:
         """
         await self.finish_background()
         self.turns += 1
+        if (text := join_surrogates(asked.text)) != asked.text:
+            asked = replace(asked, text=text)
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
         began = time.perf_counter()
         stream = self.session.stream

@@ -12,8 +12,11 @@ import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError, DatasetError, RunError
-from agentlab.core.messages import Reply
+from agentlab.core.messages import Reply, UserTurn, to_json
+from agentlab.flows import coordinator
 from agentlab.models.scripted import Scripted, call
+from agentlab.workbench.turn_driver import TurnDriver
+from support.doubles import session_over
 from support.fake_openai import serving
 from support.rules_set import write_set
 from support.unsealing import unseal
@@ -44,10 +47,28 @@ async def test_a_key_the_server_quotes_is_nowhere_in_the_run(dataset, tmp_path, 
         assert key not in file.read_text(), file.name
 
 
-@pytest.mark.parametrize("reply", ["half \ud83d", call("lookup_documents", query="\ud83d", document_names=[])])
-def test_half_a_surrogate_pair_loses_nothing(dataset, tmp_path, reply):
-    summary = play(dataset, tmp_path / "run", reply, flows=["tools"]).summary
-    assert (summary["status"], summary["turns"]) == ("complete", 6)
+class Half:
+    """A tool whose result ends in half a character."""
+
+    spec = al.ToolSpec(name="half", description="Cuts.", parameters={"type": "object", "properties": {}})
+
+    def run(self, arguments, session):
+        return "three \ud83d"
+
+
+async def test_half_a_character_is_replaced_where_it_comes_in():
+    """Of what the user says, the model says and calls, and a tool brings."""
+    seen: list[str] = []
+
+    def reply(request):
+        seen.append(json.dumps(to_json(request), ensure_ascii=False))
+        return "two \ud83d" if len(request.messages) > 2 else call("half", q="one \ud83d")
+
+    session = session_over(coordinator, Scripted([reply], loop=True), tools=[Half()])
+    played = await TurnDriver(session).play(coordinator.respond, 0, UserTurn(text="zero \ud83d"))
+    assert played.reply is not None and played.reply.text == "two \ufffd"
+    assert all(f"{word} \ufffd" in seen[-1] for word in ("zero", "one", "three"))
+    "".join(seen).encode()
 
 
 @pytest.mark.parametrize(
