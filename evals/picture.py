@@ -23,7 +23,7 @@ SCALE = (200, 560)
 PRICES = (635, 735)
 """Right edges of the columns of prices."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")
-"""Okabe and Ito's, which readers who do not see all colours can tell apart."""
+"""Colours of Okabe and Ito, which colour-blind readers can distinguish."""
 
 
 @dataclass(frozen=True)

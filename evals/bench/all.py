@@ -36,7 +36,7 @@ BENCHES = {
         PAGE,
     ],
 }
-"""About a quarter of an hour on two cores that nobody else uses."""
+"""About a quarter of an hour on two idle cores."""
 
 
 def _missed(part: str) -> Iterator[list[str]]:

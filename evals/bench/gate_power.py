@@ -156,7 +156,7 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
 
 
 def losses(kind: str, turns: Turns) -> tuple[np.ndarray, np.ndarray, str]:
-    """Both sides of a measure, a number a turn, and its name; the true loss is as `kind` says."""
+    """Return both sides of a measure, a number a turn, and its name; `kind` sets the true loss."""
     random, codes = turns.random, turns.codes
     size = turns.shape.conversations
     # A little noise, or what did not break would be `unchanged`, which is not called a pass.

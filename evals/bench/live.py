@@ -58,7 +58,7 @@ class Case:
     contenders: tuple[str, ...] = ("agentlab", "openai aiohttp")
     graded: bool = True
     target: tuple[str, float] | None = None
-    """The contender that agentlab is held against, and its share of that one's CPU at most."""
+    """The contender that agentlab is compared with, and the maximum share of its CPU."""
     memory: float | None = None
     """The share of that one's memory at most."""
     times: int = 1

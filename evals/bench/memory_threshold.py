@@ -30,7 +30,7 @@ FOUND = 3
 
 
 def asked(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
-    """Each turn that comes after something was told, with the facts in force."""
+    """Return each turn after the first fact, with the current facts."""
     facts: list[str] = []
     for turn in conversation.turns:
         if facts:

@@ -49,7 +49,7 @@ def salted(row: Any, salt: str, conversation: str) -> Any:
 
 
 def multiplied(run: Run, turns: int, out: Path) -> Run:
-    """A run of at least so many turns a flow, made of copies of `run`, with its data set beside it."""
+    """Return a run of at least so many turns a flow, made of copies of `run`, with its data set."""
     per_copy = len({(row.conversation, row.turn) for row in run.turn_rows()})
     copies = -(-turns // per_copy)
     dice = random.Random(7)

@@ -65,7 +65,7 @@ def write(folder: Path, conversations: int) -> None:
 
 
 class Watched:
-    """A pool whose workers say at the end what CPU time each used."""
+    """A pool whose workers report their CPU time at the end."""
 
     def __init__(self, workers: int, _: str | None = None) -> None:
         import multiprocessing

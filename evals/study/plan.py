@@ -41,7 +41,7 @@ EFFECT, POWER, ALPHA = 0.10, 0.8, 0.05
 READ, WRITTEN = 72, 28
 """Tokens a second of local/qwen2.5-coder-1.5b on two cores."""
 SEARCHED = 3 * 120
-"""Tokens of passages in the runs that tell how many tokens a turn takes."""
+"""Tokens of passages in the runs that measure tokens a turn."""
 LIKE = {
     "laws": "laws",
     "memory": "memory",
