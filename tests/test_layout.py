@@ -48,7 +48,7 @@ MOST_LINES_OF_CODE = 300
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_ATTRIBUTES = 12
 RECORDS = {"Turn", "Prediction", "TurnRow", "FlowSummary", "Spec", "CoordinatorSettings", "EgoSettings", "Event"}
-"""Rows, settings and the spec: as many fields as there is to say."""
+"""Rows, settings and the spec, whose number of fields has no bound."""
 LINES_OF_A_ROOM = {
     "core": 1_620,
     "session": 670,

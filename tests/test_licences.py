@@ -1,4 +1,4 @@
-"""Everything that is installed with agentlab has a licence that is known and asks nothing of those who use it."""
+"""Every package installed with agentlab has a known licence without duties for its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From `make lab` to a first comparison of one's own, with what the notebooks say and nothing else."""
+"""A first comparison after `make lab`, with the notebooks as the only guide."""
 
 from __future__ import annotations
 

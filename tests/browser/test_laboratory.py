@@ -63,7 +63,7 @@ async def respond(turn, session):
 
 
 def gated(home: Path, flow: str, *replies: str) -> list[int]:
-    """Exit codes of the gate: of the first reply, which makes the baseline, and of each that is held against it."""
+    """Exit codes of the gate: for the first reply, which makes the baseline, and for each reply compared with it."""
     (home / "plain.py").write_text(PLAIN)
     codes = []
     for number, reply in enumerate(replies):

@@ -1,4 +1,4 @@
-"""Whatever a server says, every adapter hands on the same: counts that can be, known words, or an error to retry."""
+"""Every adapter returns valid counts and known words, or an error to retry, for any response of a server."""
 
 from __future__ import annotations
 

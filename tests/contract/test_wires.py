@@ -1,4 +1,4 @@
-"""One scripted conversation through three wires: whoever the provider is, the coordinator keeps the same history."""
+"""One scripted conversation over three wire formats: the coordinator stores the same history for each provider."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
 
 @given(st.lists(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=9)), min_size=1, max_size=3))
 def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(arguments):
-    """Its prompt tells calls with their results, so the way back is that of its replies."""
+    """Its prompt contains calls with their results, so they return in the form of its replies."""
     calls = [("weather.now", given_arguments) for given_arguments in arguments]
     (delta,) = local_answer("", calls)["deltas"]
     model = LocalModel("any", Path)

@@ -105,7 +105,7 @@ def test_a_scorer_that_leaves_is_one_line_and_the_replies_are_kept(colours, tmp_
 
 
 class Straying(Answering):
-    """In c01 a task of its own goes on after the turn has ended, so that the turn's row does not count it."""
+    """In c01 a task of the flow runs on after the turn, so that the turn's row does not count it."""
 
     def __init__(self) -> None:
         super().__init__(name="straying")

@@ -1,4 +1,4 @@
-"""A memory whose files somebody damaged is one line or gone for the turn, and never takes the process along."""
+"""A damaged memory is one line, or unavailable for the turn, and never ends the process."""
 
 from __future__ import annotations
 

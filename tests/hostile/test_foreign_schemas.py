@@ -1,4 +1,4 @@
-"""Schemas of strangers: a pattern, a reference or a size that would take for ever takes no time."""
+"""Untrusted schemas: costly patterns, references and sizes take no time."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_a_key_file_never_shows_what_it_holds(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "calls.jsonl", "turns.jsonl"])
 def test_a_link_in_a_run_folder_leads_nowhere(finished, tmp_path, name):
-    """Its target is neither read nor written to, whoever put it there."""
+    """The target of a link is neither read nor written."""
     folder = tmp_path / "run"
     folder.mkdir()
     for file in (finished / "run").iterdir():

@@ -1,4 +1,4 @@
-"""Words of documents, tools, memory and users never stand in the system's role, nor can they open it."""
+"""Text of documents, tools, memory and users is never in the system role, and cannot open it."""
 
 from __future__ import annotations
 

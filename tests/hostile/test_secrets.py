@@ -1,4 +1,4 @@
-"""A key that comes back in a reply, an error, a tool's output or an address stands in no file and on no screen."""
+"""A key in a reply, an error, a tool's output or an address reaches no file and no screen."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def row(number: int, text: str) -> dict[str, Any]:
 
 
 async def spreads(turn: Any, session: Any) -> al.Reply:
-    """Puts what it is told into every kind of event."""
+    """Puts its text into every kind of event."""
     text = turn.text
     await session.retrieve(text)
     completion = await session.complete(text, tools=session.tool_specs())

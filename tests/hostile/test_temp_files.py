@@ -35,7 +35,7 @@ async def respond(turn, session):
 
 
 def begin(folder: Path) -> subprocess.Popen[bytes]:
-    """A run in a process of its own, once its flow has told its memory something."""
+    """A run in a process of its own, whose flow has stored a fact."""
     write_set(folder / "colours", 1)
     (folder / "waits.py").write_text(WAITS)
     (folder / "replies.yaml").write_text("loop: true\nreplies: [hello]\n")

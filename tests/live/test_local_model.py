@@ -147,7 +147,7 @@ class TestRealModel:
             assert response.status == 401
 
     async def test_every_grammar_is_taken(self, shared_model: local.LocalModel) -> None:
-        """The server ignores a grammar it cannot read and only says so in its log."""
+        """The server ignores an unreadable grammar, with only a line in its log."""
         odd: list[dict[str, Any]] = [
             {"type": "dict", "properties": {"a": {"type": "tuple", "items": [{"type": "float"}, {}]}}},
             {"properties": {'é"\\': {"enum": ["\n", 1, None]}}, "required": ['é"\\']},

@@ -1,4 +1,4 @@
-"""A chat always asks, and what a provider refused once is asked again wherever it may be asked."""
+"""A chat always calls the model, and a refused call is repeated wherever that is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a turn was poor: each rule on a turn played for it, and nothing said of a turn that was right."""
+"""Causes of poor turns: each rule on a turn made for it, and no cause for a right turn."""
 
 from __future__ import annotations
 

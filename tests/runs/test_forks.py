@@ -1,4 +1,4 @@
-"""A conversation goes on from an earlier turn, under the same flow or another; and what was decided stands in a log."""
+"""Forks continue a conversation from an earlier turn with any flow, and logs contain the decisions."""
 
 from __future__ import annotations
 

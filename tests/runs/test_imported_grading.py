@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_documents(folder: Path) -> Path:
-    """Rows of one system name what they were made of; the questions say so for the other."""
+    """Rows of one system name their passages; the questions name them for the other."""
     rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()]
     for conversation in rows:
         for turn in conversation["turns"]:

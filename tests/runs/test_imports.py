@@ -1,4 +1,4 @@
-"""Answers of other systems become a run: what their source says is there, what it does not say is unknown."""
+"""Answers of other systems become a run: values of their source are stored, all others are unknown."""
 
 from __future__ import annotations
 

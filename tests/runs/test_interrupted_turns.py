@@ -1,4 +1,4 @@
-"""Turns of a chat that are broken off: what is asked again replays, and /save says where a replay may not."""
+"""Cancelled turns of a chat: a repeated message replays, and /save names turns that may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judged run goes on as a run: it is compared, graded anew, judged again, and says what its judge is worth."""
+"""A judged run stays a run: it is compared, regraded and judged again, and shows the quality of its judge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def here(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def imported(answers: dict[str, Any], references: list[str] | None = None, **more: Any) -> Path:
-    """Two systems or more, of which each answers all questions by a function of the question."""
+    """Two systems or more; each answers all questions by a function of the question."""
     folder = write_questions(Path("theirs"), {name: [f"{name} is blue"] for name in NAMES})
     if references:
         rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text().splitlines()]
@@ -80,7 +80,7 @@ def test_any_of_several_references_is_right_and_the_judge_sees_them_all():
 
 
 def test_empty_replies_are_worth_nothing_and_are_no_labels():
-    """A judge takes all for right, and a system says nothing to every third question: no label, no interval."""
+    """A judge accepts every reply, and a system skips every third question: no label, no interval."""
     lazy = {name: "" if number % 3 == 0 else right(name) for number, name in enumerate(NAMES)}
     standing = judged(imported({"one": right, "lazy": lazy.__getitem__}), ScriptedJudge(credulous))
     found = standing.mean("lazy")

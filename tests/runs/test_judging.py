@@ -1,4 +1,4 @@
-"""A judge of a finished run: its scores are in every table, what it lets pass is told, it decides only if it may."""
+"""A judge of a finished run: its scores are in every table, its errors are reported, and eligibility is checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judged(run: Run, model: Any, **options: Any) -> JudgeReport:
 
 
 def label(file: Path, told: Any) -> None:
-    """Fill in what `told` says of each row."""
+    """Fill in the label that `told` has for each row."""
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     with file.open("w", newline="") as opened:

@@ -19,7 +19,7 @@ IDS = ["-1", "=1+1", "+c", "@d", "e", "f"]
 
 @pytest.fixture
 def ask(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`agentlab judge` of a run of six conversations, twice each, with labels.csv; returns what it says."""
+    """Run `agentlab judge` on six conversations, twice each, with labels.csv; return its output."""
     monkeypatch.chdir(tmp_path)
     rows = [{"id": name, "turns": [{"user": "Who?", "reference_answers": ["Anna."]}]} for name in IDS]
     (tmp_path / "set").mkdir()

@@ -1,4 +1,4 @@
-"""Limits from the front door: a provider that says what it allows, budgets, and time that is up."""
+"""Limits of whole runs: a provider that reports its limits, budgets, and time-outs."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_flow_without_a_memory_shows_the_worth_of_one(dataset, tmp_path, ingest)
 
 
 def writing(request: Any) -> str:
-    """Saves what is told about bees and boats, nothing else; answers with the first fact."""
+    """Saves statements about bees and boats only; answers with the first fact."""
     schema = json.dumps(request.output_schema or {})
     said = [message.text for message in request.messages if message.role == "user"]
     last = [text for text in said if not text.startswith("What you remember")][-1]

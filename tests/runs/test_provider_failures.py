@@ -20,7 +20,7 @@ PRICED = "models: {scripted: {input: 1, output: 1}}\n"
 
 
 class Down(Scripted):
-    """Fails at some questions; counts what it is asked."""
+    """Fails at some questions and counts its calls."""
 
     def __init__(self, *failing: str, failure: ModelError | None = None) -> None:
         super().__init__([])

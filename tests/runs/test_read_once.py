@@ -25,7 +25,7 @@ sys.addaudithook(_noted)  # for good: none can be taken away
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Thirty conversations, of which one flow answers some wrong."""
+    """Thirty conversations; one flow answers some of them wrong."""
     wrong = {(f"c{number:02}", 0) for number in range(12)}
     data = write_set(tmp_path / "colours", 30)
     return play(data, tmp_path / "run", Answering(), Answering("other", wrong=wrong)).path

@@ -1,4 +1,4 @@
-"""Record, replay and auto: what is asked, what is missing, and what is said of it."""
+"""Record, replay and auto: calls, misses and their reports."""
 
 from __future__ import annotations
 

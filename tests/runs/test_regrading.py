@@ -1,4 +1,4 @@
-"""`agentlab score` grades a run anew and asks no flow; what was graded otherwise is not compared."""
+"""`agentlab score` regrades a run without its flows; differently graded runs are not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay gives the numbers of what was recorded, to the bit, and asks nobody."""
+"""A replay gives the recorded numbers to the bit, without a model call."""
 
 from __future__ import annotations
 

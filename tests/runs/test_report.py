@@ -20,7 +20,7 @@ from support.attacks import ATTACKS, write_hostile_set
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, and what stands in its scripts and styles."""
+    """The elements of a page with their attributes, and the content of its scripts and styles."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

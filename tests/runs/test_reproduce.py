@@ -1,4 +1,4 @@
-"""`agentlab reproduce`: published figures held against the answers behind them, the public packs and made ones."""
+"""`agentlab reproduce`: published figures compared with their answers, for public and made packs."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_differing_figures_are_listed_again_at_the_end(pack, capsys):
 
 
 def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):
-    """Unless it says of how many it is."""
+    """A figure may name its number of answers."""
     rows = [json.loads(line) for line in (pack / "predictions.jsonl").read_text().splitlines()]
     write_rows(pack / "predictions.jsonl", [each for each in rows if each["conversation"] < "q15"])
     there = sum(name < "q15" for name in NAMES)

@@ -1,4 +1,4 @@
-"""Runs whose conversations are shared out: the same summary to the byte, whatever plays them and whoever is killed."""
+"""Sharded runs: the same summary to the byte, for any executor and after any kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agentlab chat` with a scripted model: commands, mistakes and failures are lines, and the chat goes on."""
+"""`agentlab chat` with a scripted model: commands, mistakes and failures are lines, and the chat continues."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_saved_chat_replays_without_a_model(typed, monkeypatch, capsys):
 
 
 def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
-    """The coordinator tells the model the time: a replay at another time would be another request."""
+    """The coordinator's prompt contains the time, so a replay at another time would be another request."""
     typed("coordinator", ["Hello.", "And again.", "/save hours"], ["Hi.", "Hi again."])
     assert main(["run", "hours/spec.yaml"]) == 0
     assert "NOT RECORDED" not in capsys.readouterr().out

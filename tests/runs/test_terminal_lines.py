@@ -112,7 +112,7 @@ def test_memory_of_another_backend_is_reported_and_the_chat_continues(typed):
 
 
 def test_problems_of_tools_are_reported_for_later_flows_too(typed):
-    """It was told only where the flow was the first of the chat."""
+    """It was reported only if the flow was the first of the chat."""
     Path("agent/tools").mkdir(parents=True)
     tool = "DESCRIPTION = 'x'\nPARAMETERS = {'type': 'object'}\ndef execute(arguments): return 'x'\n"
     for number in range(129):

@@ -1,4 +1,4 @@
-"""Runs whose memory goes away: turns are marked, tools say so, and recordings can be made again."""
+"""Runs whose memory becomes unavailable: turns are marked, tools report it, and recordings can be repeated."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def asking_the_told() -> Scripted:
     ],
 )
 def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatch, ingest, operations, first):
-    """A snapshot that was taken stays: what is asked against it is not lost."""
+    """A snapshot of the memory stays, so that its questions are not lost."""
     data = write_memory_set(tmp_path / "told")
     Store(monkeypatch, operations)
     run = play(data, tmp_path / "run", asking_the_told(), "chatbox", ingest=ingest)

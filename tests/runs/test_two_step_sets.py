@@ -1,4 +1,4 @@
-"""The two-step orchestrator on our own data sets: the tools they bring, the sessions they tell."""
+"""The two-step orchestrator on our own data sets: their tools and their sessions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def offered_by(request: Request) -> frozenset[str]:
 
 
 def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[str, str]) -> None:
-    """Every tool was answered with what is recorded for the turn, and the model reads a text as it stands."""
+    """Every tool returned the recorded result of the turn, and the model reads it unchanged."""
     due: dict[str, list[dict[str, Any]]] = {}
     for result in recorded:
         row = result.model_dump()

@@ -61,7 +61,7 @@ def streamed(*pieces: str) -> bytes:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """A server in a thread of its own, whose work nobody counts."""
+    """A server in a thread of its own, whose work is not counted."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
     whole, found = streamed(*(f"word {number} " for number in range(8))), list[str]()
 

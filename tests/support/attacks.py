@@ -16,7 +16,7 @@ ATTACKS = (
 
 
 def write_hostile_set(folder: Path) -> None:
-    """A conversation for each attack, which stands in its id, its question, its reference and its document."""
+    """A conversation for each attack: the attack is its id, question, reference and document."""
     folder.mkdir(parents=True)
     conversations = [
         {

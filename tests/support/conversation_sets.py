@@ -1,4 +1,4 @@
-"""Data sets of conversations, written as a test says."""
+"""Data sets of conversations, written for a test."""
 
 from __future__ import annotations
 

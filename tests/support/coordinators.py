@@ -1,4 +1,4 @@
-"""The coordinator over scripted replies, stopped where a test says, and its history and memory operations."""
+"""The coordinator on scripted replies, stopped at a chosen point, with its history and memory operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An embedder that counts what it is asked."""
+"""An embedder that counts its texts."""
 
 from __future__ import annotations
 

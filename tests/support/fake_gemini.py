@@ -131,7 +131,7 @@ def _check_tool_config(config: Any, declared: list[str]) -> None:
 
 
 class FakeGemini:
-    """`answer(body)` says what comes back; `seen` keeps bodies, `headers` and `models` what came with them."""
+    """`answer(body)` returns the response; `seen` keeps bodies, with their `headers` and `models`."""
 
     def __init__(self, answer: Callable[[Body], Answer]) -> None:
         self.answer = answer

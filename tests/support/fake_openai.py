@@ -16,7 +16,7 @@ Answer = dict[str, Any]
 
 
 class FakeOpenAI:
-    """`answer(body)` says what comes back; `seen` keeps the bodies and headers that came in."""
+    """`answer(body)` returns the response; `seen` keeps the received bodies and headers."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
         self.answer = answer

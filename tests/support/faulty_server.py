@@ -1,4 +1,4 @@
-"""A server on this machine that does what it must not, one way or another: the first part of its path says which."""
+"""A local server that misbehaves; the first part of its path names the fault."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 
 class FullDisk:
-    """`name` also stands for the new file that is about to take its place."""
+    """`name` also matches the new file that will replace it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, at: int = 0, share: float = 0.0) -> None:
         self.failed = False

@@ -40,7 +40,7 @@ async def search(index: DocumentIndex, query: str, **options: Any) -> tuple[Pass
 
 
 class CountingEmbedder:
-    """An embedder that counts what it is asked, and fails after `fails_after` texts."""
+    """An embedder that counts its texts, and fails after `fails_after` of them."""
 
     name = "asked/1"
     dimensions = 256

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped or out of disk at some moment, resumed until they end, and held against a whole one."""
+"""Runs that are killed, stopped or out of disk, resumed to their end, and compared with a whole run."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _cases(cases: int, folder: Path, chance: random.Random, part: str, disks: Di
 
 
 def _interrupted(set_up: SetUp, numbers: range, chance: random.Random, part: str, disks: Disks | None) -> Iterator[str]:
-    """Disturb one run again and again, resume it to its end, and say what is not as if nothing had been."""
+    """Disturb one run several times, resume it to its end, and return the differences from a whole run."""
     out = set_up.folder / "cut"
     set_up.take_away("cut", "recordings")
     kept: list[str] = []

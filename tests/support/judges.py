@@ -1,4 +1,4 @@
-"""Models that judge: by whether the answer holds the reference, or as they are told."""
+"""Judge models: they look for the reference in the answer, or follow a function."""
 
 from __future__ import annotations
 

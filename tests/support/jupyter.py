@@ -130,7 +130,7 @@ class ChatPage:
         return self.page.locator(f".agentlab-{name}").nth(turn)
 
     def wait_for(self, name: str, turn: int, text: str) -> None:
-        """Until the text stands there, as a part of what does."""
+        """Wait until the text is shown, as a part of the content."""
         self.part(name, turn).filter(has_text=text).result_of(state="attached")
 
     def wait_for_end(self, turn: int) -> None:

@@ -1,4 +1,4 @@
-"""An MCP server for the tests, over stdio or streamable HTTP: well behaved, or as `--mode` says.
+"""An MCP server for the tests, over stdio or streamable HTTP; `--mode` chooses its behaviour.
 
 python mcp_server.py                          speaks MCP on its pipes
 python mcp_server.py --http 8123 --note FILE  serves http://127.0.0.1:8123/mcp

@@ -1,4 +1,4 @@
-"""Memory backends of every kind, opened in one place and closed after the test, and what is asked of them."""
+"""Memory backends of every kind, opened here and closed after the test, with common operations."""
 
 from __future__ import annotations
 

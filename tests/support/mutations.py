@@ -1,4 +1,4 @@
-"""Files as somebody may have damaged or edited them: bytes flipped, cut, doubled, and values that fit no type."""
+"""Damaged and edited files: bytes flipped, cut or doubled, and values of a wrong type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execute the notebooks anew and keep of them what is the same next time.
+"""Run the notebooks again and keep only stable outputs.
 
 python tests/support/notebooks.py [NAME ...]
 """
@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 LIVE_ONLY = "application/vnd.jupyter.widget-view+json"
-"""A widget without its kernel is an empty frame; beside it stands its text."""
+"""A widget without its kernel is an empty frame; its text is a second output."""
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

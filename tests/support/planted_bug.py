@@ -17,7 +17,7 @@ WHOLE, PLANTED = "rag_only", "rag_sums"
 
 
 def write_library(folder: Path, conversations: int = 24) -> Path:
-    """Conversations of three turns, the second of which has no answer in the documents."""
+    """Conversations of three turns; the second has no answer in the documents."""
     folder.mkdir(parents=True)
     rows, documents = [], []
     for category in CATEGORIES:

@@ -213,7 +213,7 @@ def reads_recordings(file: Path) -> None:
 
 
 def reads_sealed_anew(file: Path) -> None:
-    """Recordings whose edited lines somebody gave new checks."""
+    """Recordings whose edited lines have new checksums."""
     anew = file.parent / "anew" / "f.jsonl"
     anew.parent.mkdir(exist_ok=True)
     with anew.open("w") as lines:

@@ -1,4 +1,4 @@
-"""Runs that are recorded and replayed, with a model that must not be asked, and all that a run stands for."""
+"""Recorded and replayed runs, with a model that must not be called, and the content of a run."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def replay(dataset: Path, out: Path, **options) -> Run:
 
 
 def replay_invariants(run: Run) -> dict:
-    """Everything a run stands for: the figures of its flows, and of every turn, without what was billed now."""
+    """Return the content of a run: figures of flows and turns, without the billed costs."""
     flows = {label: {k: v for k, v in flow.items() if k != "billed"} for label, flow in run.summary["flows"].items()}
     turns = run.turns.drop(columns=["wall_seconds", "take"]).to_json(double_precision=15)
     return {"flows": flows, "turns": turns, "scores": run.scores.to_json(double_precision=15)}
 
 
 def ledger(run: Run) -> list[dict]:
-    """The rows of the ledger without what tells a recording from its replay."""
+    """Return the rows of the ledger without the fields that differ between a recording and its replay."""
     rows = [json.loads(line) for line in (run.path / "calls.jsonl").read_text().splitlines()]
     live = ("origin", "waited", "attempt", "take")
     return sorted(
@@ -66,7 +66,7 @@ def ledger(run: Run) -> list[dict]:
 
 
 class VaryingModel:
-    """Answers each call in another way and after another while, so that whoever mixes two of them up is seen."""
+    """Answers each call differently and after a different pause, so that a mix-up is seen."""
 
     name, parallel = "scripted", None
 

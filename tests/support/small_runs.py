@@ -65,7 +65,7 @@ def opened(data: Path, *flows: Answering, usage: Usage | None = None, **spec: An
 
 
 def cut(run: Path, turns: int) -> Path:
-    """A copy of a run as it stood after so many turns, beside it."""
+    """A copy of a run after so many turns, beside it."""
     going_on = run.with_name("going-on")
     shutil.copytree(run, going_on)
     (going_on / "summary.json").unlink()

@@ -1,4 +1,4 @@
-"""A model that says its reply word by word, slowly enough to watch, for each function of a flow another reply."""
+"""A model that streams its reply word by word, with a reply for each function of a flow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ATTACKS = """<script>alert('script')</script>
 
 
 class Streaming:
-    """Asks `answer` what to say, or which error to raise; `seconds` is the pause after each word."""
+    """Streams the text of `answer`, or raises its error; `seconds` is the pause after each word."""
 
     name, parallel = "scripted", None
 

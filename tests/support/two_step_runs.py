@@ -81,13 +81,13 @@ def play(data: Path, out: Path, model: Scripted, *flows: Any, **spec: Any) -> Ru
 
 
 def memory_failure_messages(run: Run, flow: str = "chatbox") -> list[str]:
-    """The messages of the turns that say their memory was away."""
+    """Return the messages of the turns marked as without memory."""
     turns = run.turns[run.turns["flow"] == flow]
     return sorted(turns[turns["memory_unavailable"] == 1]["user"])
 
 
 def check_sums(run: Run) -> None:
-    """Nothing failed, and turns, calls and summary say the same."""
+    """Assert that nothing failed, and that turns, calls and summary agree."""
     assert run.summary["status"] == "complete" and not any(run.turns["failed"])
     for trace in run.traces.values():
         trace.check()
@@ -105,7 +105,7 @@ def saving(*contents: str | None) -> tuple[tuple[str, dict[str, Any]], ...]:
 
 
 class Store:
-    """The sqlite backend, which goes away after `operations` of all conversations together, or when told so."""
+    """The sqlite backend, unavailable after `operations` of all conversations together, or on demand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, operations: int = 10**9) -> None:
         self.left = operations

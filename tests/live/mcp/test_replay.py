@@ -1,4 +1,4 @@
-"""Calls of MCP servers: recorded, replayed without any server, and told where a listing has changed."""
+"""Calls of MCP servers: recorded, replayed without a server, and reported if a listing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow of one's own, as a newcomer writes one: found in the current folder, told what is wrong, priced once."""
+"""A newcomer's own flow: it is found in the current folder, its errors are explained, and it is priced once."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_a_request_survives_json_field_by_field(field):
 
 
 class Watched(Step, frozen=True, kw_only=True, weakref=True):
-    """A step that says when it is gone."""
+    """A step that reports its deletion."""
 
 
 def test_critical_path_keeps_no_reference_to_events():

@@ -1,4 +1,4 @@
-"""Gold that cannot be meant is said before the run."""
+"""Impossible expectations are reported before the run."""
 
 from __future__ import annotations
 

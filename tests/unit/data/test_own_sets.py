@@ -1,4 +1,4 @@
-"""Our own data sets are as large, as mixed and as consistent as their cards say."""
+"""Our own data sets match the size, mix and consistency on their cards."""
 
 from __future__ import annotations
 

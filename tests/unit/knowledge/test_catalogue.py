@@ -1,4 +1,4 @@
-"""The list of documents in a prompt, and what a model can say to choose from it."""
+"""The list of documents in a prompt, and the names by which a model chooses from it."""
 
 from __future__ import annotations
 

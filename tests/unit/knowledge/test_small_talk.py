@@ -1,4 +1,4 @@
-"""Small talk is told from questions, in many languages and on our own sets."""
+"""Small talk is distinguished from questions, in many languages and on our own sets."""
 
 from __future__ import annotations
 

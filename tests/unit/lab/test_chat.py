@@ -1,4 +1,4 @@
-"""A live conversation: stopped, reset and closed at any moment, it neither mixes turns nor loses what it was told."""
+"""A chat, stopped, reset and closed at any moment, mixes no turns and loses no message."""
 
 from __future__ import annotations
 

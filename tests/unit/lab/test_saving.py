@@ -1,4 +1,4 @@
-"""A chat's conversation on disk: it goes on where it ended, and what older versions kept is named in a line."""
+"""A chat's conversation on disk: it continues, and files of older versions are named in a line."""
 
 from __future__ import annotations
 

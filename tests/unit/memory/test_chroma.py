@@ -1,4 +1,4 @@
-"""Chroma: updates that fail, folders of an older version, and a database that somebody else has been at."""
+"""Chroma: failing updates, folders of an older version, and a database changed by another program."""
 
 from __future__ import annotations
 

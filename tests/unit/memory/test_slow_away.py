@@ -16,7 +16,7 @@ from support.doubles import FlatEmbedder
 
 
 class Away(StoredMemory):
-    """Takes its time to say that it is away."""
+    """A backend that is slow to report that it is unavailable."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("away", "nowhere", FlatEmbedder(), "user")

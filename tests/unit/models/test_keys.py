@@ -1,4 +1,4 @@
-"""API keys: where they come from, whose turn it is, and that nobody ever sees one."""
+"""API keys: their sources, their rotation, and their redaction."""
 
 from __future__ import annotations
 

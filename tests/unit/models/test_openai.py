@@ -1,4 +1,4 @@
-"""The OpenAI adapter on the wire, against a server of our own: what is sent, what is read, how errors are told."""
+"""The OpenAI adapter on the wire, against a local server: requests, responses and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress bar says how far a run is, and how long it will take."""
+"""The progress bar shows the progress and the remaining time of a run."""
 
 from __future__ import annotations
 

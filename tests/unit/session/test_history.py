@@ -1,4 +1,4 @@
-"""Stored messages: in their order, as many as are asked for, until they are forgotten."""
+"""Stored messages: in order, as many as requested, until they are forgotten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAID = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text())
 
 @given(st.lists(SAID, max_size=12), st.none() | st.integers(0, 15))
 def test_a_chain_is_the_last_messages_in_their_order(said, limit):
-    """Half a surrogate pair may stand in a message; it is stored as what a file takes."""
+    """A message may contain half a surrogate pair; it is stored in a valid form."""
     history = History()
     for role, text in said:
         history.save(role, text, "Ann")

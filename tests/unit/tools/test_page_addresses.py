@@ -144,7 +144,7 @@ async def test_a_redirect_to_a_private_address_is_refused(web, target):
 
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_used(web, monkeypatch):
-    """DNS rebinding: the name is public when it is checked and this machine when somebody asks again."""
+    """DNS rebinding: the name is public when it is checked, and local at the next look-up."""
     asked, connected = [], []
 
     def rebinding(host, port, *_, **__):

@@ -1,4 +1,4 @@
-"""Searching the web: what the model is shown of the results, and what it is told where there are none."""
+"""Searching the web: the results for the model, and the text without results."""
 
 from __future__ import annotations
 

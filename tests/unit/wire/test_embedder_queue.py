@@ -1,4 +1,4 @@
-"""Embeddings that may go through later are asked for again, not for ever and not in vain."""
+"""Retryable embedding errors are retried, but not forever and no other errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.embedders import Counting
 
 
 class Flaky(Counting):
-    """Fails as often as it is told to."""
+    """Fails a given number of times."""
 
     def __init__(self, *failures: ModelError) -> None:
         super().__init__()

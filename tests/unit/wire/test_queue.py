@@ -1,4 +1,4 @@
-"""Requests that meet in flight are asked once, and waiting in a queue is not working."""
+"""Equal requests in flight share one call, and waiting in a queue is no work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several flows no other one is shown to beat, and the one sentence that says it."""
+"""Flows that no other flow was shown to beat, and the sentence that names them."""
 
 from __future__ import annotations
 

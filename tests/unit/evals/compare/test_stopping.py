@@ -1,4 +1,4 @@
-"""The gate that runs the flows itself: when it stops, what it says, and that nothing but the order decides."""
+"""The sequential gate: its stops, its output, and its dependence on the order alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts from the turns of two sides: what is worse, what passes, what nobody can tell, and what decides."""
+"""Verdicts from the turns of two sides: worse, pass, undecided, and the primary measures."""
 
 from __future__ import annotations
 

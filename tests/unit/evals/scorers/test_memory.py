@@ -137,7 +137,7 @@ def test_a_perfect_memory_is_perfect_on_our_own_set_whatever_the_embedder():
 
 
 def perfect(conversation: Conversation, embed):
-    """Each turn with what a flow would have done that writes and recalls word for word what is expected."""
+    """Return each turn with the events of a flow that writes and recalls the expected facts word for word."""
     before: list[Event] = []
     ids: dict[str, str] = {}
     for number, turn in enumerate(conversation.turns):

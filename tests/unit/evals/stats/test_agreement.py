@@ -1,4 +1,4 @@
-"""Prediction-powered intervals hold what people would say of all, and a judge narrows them."""
+"""Prediction-powered intervals contain the human mean, and a judge narrows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONVERSATIONS, TURNS = 12, 8
 
 
 def a_run(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """A judge that is right where it says 1 and guesses where it doubts, of two flows; what people say; clusters."""
+    """Return judgements that are right at 1 and guessed otherwise, for two flows; human labels; clusters."""
     size = CONVERSATIONS * TURNS
     hard = np.repeat(random.random(CONVERSATIONS) < 0.5, TURNS)
     doubts = random.random((size, 2)) < np.where(hard, 0.7, 0.1)[:, None]

@@ -1,4 +1,4 @@
-"""Intervals and bounds, held against cases that can be worked out by hand, by brute force or by simulation."""
+"""Intervals and bounds, compared with results by hand, by brute force or by simulation."""
 
 from __future__ import annotations
 

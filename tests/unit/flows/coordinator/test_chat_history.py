@@ -14,7 +14,7 @@ from support.histories import call, histories
 
 
 def paired(messages: tuple[Message, ...]) -> bool:
-    """Every result stands after the call it answers, before anybody else speaks, and every call has one."""
+    """Assert that every call has one result, directly after it and before the next message."""
     waiting: set[str | None] = set()
     for message in messages:
         if message.role == "tool":

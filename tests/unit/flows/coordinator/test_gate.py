@@ -1,4 +1,4 @@
-"""The gate of episodes keeps what tells something, in every language, and lets go what only asks."""
+"""The gate of episodes keeps statements, in every language, and drops mere questions."""
 
 from __future__ import annotations
 

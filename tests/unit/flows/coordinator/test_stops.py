@@ -1,4 +1,4 @@
-"""Stops and failures in mid-turn: what was said is kept, and the history can be used."""
+"""Stops and failures in mid-turn: messages are kept, and the history stays usable."""
 
 from __future__ import annotations
 

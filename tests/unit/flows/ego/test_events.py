@@ -1,4 +1,4 @@
-"""Events of a turn have the described names, and say who speaks."""
+"""Events of a turn have the described names and a speaker."""
 
 from __future__ import annotations
 

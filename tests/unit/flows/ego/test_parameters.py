@@ -1,4 +1,4 @@
-"""Parameters of tools: the form a tool wants, how the model is told, and what is missing."""
+"""Parameters of tools: their form, their description for the model, and missing ones."""
 
 from __future__ import annotations
 

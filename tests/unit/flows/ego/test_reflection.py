@@ -1,4 +1,4 @@
-"""Reflection waits for nobody, and is charged to its phase."""
+"""Reflection delays no reply, and is charged to its phase."""
 
 from __future__ import annotations
 

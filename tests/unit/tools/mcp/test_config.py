@@ -1,4 +1,4 @@
-"""Configurations of MCP servers: a bad one is one line, an odd one is told."""
+"""Configurations of MCP servers: a bad one is one line, an odd one is reported."""
 
 from __future__ import annotations
 
