@@ -1,4 +1,4 @@
-"""Scores of a turn: the one grader, the fingerprints of what graded, and grading again what was played before.
+"""Grading of turns: the grader, fingerprints of its code, and regrading of finished runs.
 
-Import `grade` from `grader`, `fingerprints` from `fingerprints`; `imported` grades answers of other systems.
+Import `grade` from `grader` and `fingerprints` from `fingerprints`; `imported` grades answers of other systems.
 """

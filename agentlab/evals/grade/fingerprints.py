@@ -1,4 +1,4 @@
-"""What graded a run, as hashes: two runs can be compared only where the same code gave the scores."""
+"""Fingerprints of scorers: two runs can be compared only if the same code graded them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from typing import Any
 from agentlab.evals.store.rows import UNKNOWN
 
 PACKAGES = ("agentlab.evals.scorers", "agentlab.evals.published.bleu", "agentlab.knowledge")
-"""Where a scorer's rules live. What else it imports is data types, or not ours."""
+"""Packages with the rules of scorers; their other imports are data types or third-party code."""
 _PARSING = threading.Lock()
-"""CPython 3.11 and 3.12 fail where two threads build syntax trees at once."""
+"""CPython 3.11 and 3.12 fail if two threads build syntax trees at once."""
 
 
 def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
-    """The scorer's name -> SHA-256 over what decides its values, in hexadecimal.
+    """Return scorer name -> SHA-256, in hexadecimal, over everything that decides its values.
 
-    That is what its module and the modules of `PACKAGES` it imports, transitively, do: their statements, without
-    docstrings, comments, layout and import lines, and wherever they stand; its plain settings, where it is an object;
-    the embedder's name, where the code calls `embed`.
-    `UNKNOWN` stands where the source is not at hand, as of a class typed into a notebook.
+    It covers the statements of its module, and of the modules of `PACKAGES` that it imports, transitively. Docstrings,
+    comments, layout, imports and order do not count. It also covers the plain settings of a scorer object, and the
+    embedder's name if the code calls `embed`. The value is UNKNOWN without source, as for a class in a notebook.
     """
-    found = {}
+    hashes = {}
     for scorer in scorers:
         module = scorer if isinstance(scorer, ModuleType) else sys.modules[_class(scorer).__module__]
         name = module.__name__.removeprefix(f"{PACKAGES[0]}.")
@@ -40,24 +39,24 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
             name += f":{_class(scorer).__qualname__}"
         file = str(getattr(module, "__file__", None))
         if not file.endswith(".py"):
-            found[name] = UNKNOWN
+            hashes[name] = UNKNOWN
             continue
         sources: dict[str, tuple[list[str], bool, list[str]]] = {}
-        waiting = [file]
-        while waiting:
-            file = waiting.pop()
+        files = [file]
+        while files:
+            file = files.pop()
             if file not in sources:
                 sources[file] = read_source(Path(file).read_text(encoding="utf-8"))
-                waiting += sources[file][2]
+                files += sources[file][2]
         parts: list[Any] = sorted(statement for statements, _, _ in sources.values() for statement in statements)
         if any(embeds for _, embeds, _ in sources.values()):
             parts.append(["embedder", embedder_name])
         if scorer is not module:
             settings = {} if inspect.isclass(scorer) else getattr(scorer, "__dict__", {})
-            plain = (str, int, float, bool, type(None))
-            parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain)})
-        found[name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return found
+            plain_types = (str, int, float, bool, type(None))
+            parts.append({key: value for key, value in sorted(settings.items()) if isinstance(value, plain_types)})
+        hashes[name] = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashes
 
 
 def _class(scorer: Any) -> type[Any]:
@@ -66,9 +65,9 @@ def _class(scorer: Any) -> type[Any]:
 
 @functools.lru_cache(maxsize=256)
 def read_source(text: str) -> tuple[list[str], bool, list[str]]:
-    """What a module defines and does, each piece as JSON; whether it embeds; the files of `PACKAGES` it imports.
+    """Return the statements of a module as JSON, whether it embeds, and the files of `PACKAGES` it imports.
 
-    Kept, because scorers share modules, and a run asks for all of them twice.
+    Cached, because scorers share modules and a run reads all of them twice.
     """
     with _PARSING:
         tree = ast.parse(text)
@@ -83,7 +82,7 @@ def read_source(text: str) -> tuple[list[str], bool, list[str]]:
 
 
 def _file(name: str) -> str | None:
-    """The source file of a module of `PACKAGES`; None where the name is none."""
+    """Return the source file of a module of `PACKAGES`; None for any other name."""
     with contextlib.suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec(name) if name.startswith(PACKAGES) else None
         return spec.origin if spec else None
@@ -91,7 +90,7 @@ def _file(name: str) -> str | None:
 
 
 def _canonical(node: Any) -> Any:
-    """Nested lists that any Python version makes alike; `ast.dump` writes the same code differently from 3.13 on."""
+    """Return nested lists that are equal in every Python version; `ast.dump` changed in 3.13."""
     if isinstance(node, list):
         return [_canonical(part) for part in node if not (_is_docstring(part) or _only_imports(part))]
     if not isinstance(node, ast.AST):
@@ -103,12 +102,12 @@ def _canonical(node: Any) -> Any:
 
 
 def _is_docstring(node: Any) -> bool:
-    """A string that stands alone: a docstring, or as good as a comment."""
+    """Return True for a string statement: a docstring, or a string used as a comment."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _only_imports(node: Any) -> bool:
-    """An import, or a block of them for the type checker: where names come from, not what is done with them."""
+    """Return True for an import, or for a TYPE_CHECKING block that contains only imports."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return all(_only_imports(part) for part in [*node.body, *node.orelse])
     return isinstance(node, (ast.Import, ast.ImportFrom))

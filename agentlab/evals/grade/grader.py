@@ -1,7 +1,7 @@
-"""The end of a turn and of a conversation: what it cost, how it is graded, and whether its ledger adds up.
+"""Grading of an ended turn, and the check that a conversation's ledger adds up.
 
-A turn is graded when it has ended: in place by scorers of ours, in a thread by others, which may wait, while the turns
-of other conversations go on. What it says does not depend on what comes later.
+Own scorers grade at once. Others run in a thread, since they may wait, while other conversations continue. A score
+does not depend on later turns.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 
 def ledger_error(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
-    """Where the events of a conversation do not add up to its totals, or to those of its turns; "" if they do."""
+    """Return the reason why a conversation's events do not add up to its turns; "" if they do."""
     return checked_costs(trace, rows, ended=ended)[1]
 
 
 def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tuple[Costs | None, str]:
-    """What all events of a conversation came to, where that was worked out, and the fault there is."""
-    answered = {row.turn for row in rows}
-    # A turn that a kill cut short may have lost the steps that were open; what it cost still counts.
-    whole = [event for event in trace.events if ended or event.turn in answered]
+    """Return the costs of all events of a conversation, None if not computed, and the fault or ""."""
+    ended_turns = {row.turn for row in rows}
+    # A killed turn may lack the events of its open steps, so it is not checked.
+    events = [event for event in trace.events if ended or event.turn in ended_turns]
     try:
-        costs = check_totals(whole, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
+        costs = check_totals(events, f"{trace.flow}/{trace.conversation}/{trace.epoch}")
     except RunError as problem:
         return None, str(problem)
     fault = ""
     for row in rows:
         if not costs.of_turn(row.turn).is_close_to(row.totals):
             fault = fault or f"turn {row.turn} of {row.conversation} does not add up to its calls"
-    return (costs if len(whole) == len(trace.events) else None), fault
+    return (costs if len(events) == len(trace.events) else None), fault
 
 
 class FieldUnknown(Exception):
-    """A scorer asked for what the source of an imported answer does not say."""
+    """Raised if a scorer reads a field that the source of an imported answer does not report."""
 
 
 def grade(
     path: Path, row: TurnRow, turn: Turn, scorers: Sequence[Any], outcome: TurnOutcome | None
 ) -> dict[str, StoredScore]:
-    """The scores of a turn of the run in `path`, by metric; `outcome` is None of one that failed.
+    """Return metric -> score for a turn of the run in `path`; `outcome` is None for a failed turn.
 
-    Raises RunError where a scorer fails.
+    Raises RunError if a scorer fails.
     """
     scores: dict[str, StoredScore] = {}
     for scorer in scorers:
@@ -76,18 +76,18 @@ def grade(
             scores |= dict.fromkeys(metrics, StoredScore(None, str(unknown)))
         except (Exception, SystemExit, KeyboardInterrupt) as failure:
             if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # Ctrl-C; other threads are interrupted by nobody but the scorer
-            where = f"turn {row.turn} of {row.conversation} by {row.flow}"
+                raise  # Ctrl-C; in another thread only the scorer itself can raise it
+            location = f"turn {row.turn} of {row.conversation} by {row.flow}"
             raise RunError(
-                f"{path}: grading {where} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}"
+                f"{path}: grading {location} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}"
                 f" (scorer {getattr(scorer, '__name__', type(scorer).__name__)})."
-                " The replies are kept: once the scorer is mended, --resume grades them"
+                " The replies are saved; fix the scorer, and --resume grades them"
             ) from failure
     return scores
 
 
 class Grader:
-    """Grades the turns of a run with its scorers; what fails in one of them is kept for the end of the run."""
+    """Grades the turns of a run; the first failure of a scorer is raised at the end of the run."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Grader:
         *,
         embeds_at_once: bool = False,
     ) -> None:
-        """`embed` runs on the loop, unless it waits for nothing and shares nothing (`embeds_synchronously`)."""
+        """Take scorers and `embed`, which runs on the loop unless it never waits (`embeds_at_once`)."""
         self._scorers = scorers
         self._embed = embed
         self._embeds_at_once = embeds_at_once
@@ -108,21 +108,21 @@ class Grader:
     async def grade(
         self, conversation: Conversation, row: TurnRow, trace: Trace, filled: Sequence[Event] = ()
     ) -> dict[str, StoredScore] | None:
-        """The scores of a turn, by metric; None where a scorer failed, and with it all grading that is still to come.
+        """Return metric -> score for a turn; None after a scorer failed, then also for all later turns.
 
-        `filled` are the events by which the flow filled the memory that a question is asked against.
+        `filled` are the events with which the flow filled the memory that a question needs.
         """
         if self.failure is not None:
             return None
         turn = conversation.turns[row.turn]
-        asked = [scorer for scorer in self._scorers if scorer.metrics(turn)]
-        if not asked:
+        scorers = [scorer for scorer in self._scorers if scorer.metrics(turn)]
+        if not scorers:
             return {}
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
             work = self._embed(list(texts))
-            return _done(work) if self._embeds_at_once else asyncio.run_coroutine_threadsafe(work, loop).result()
+            return _result_of(work) if self._embeds_at_once else asyncio.run_coroutine_threadsafe(work, loop).result()
 
         outcome = None
         if row.reply is not None:
@@ -134,7 +134,7 @@ class Grader:
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
             )
-        work = functools.partial(grade, self._path, row, turn, asked, outcome)
+        work = functools.partial(grade, self._path, row, turn, scorers, outcome)
         try:
             return work() if self._only_computes else await asyncio.to_thread(work)
         except RunError as failure:
@@ -143,9 +143,9 @@ class Grader:
 
 
 def _stored(score: Any) -> StoredScore:
-    """The score as a run keeps it: a float of any number, unknown where it cannot be measured; a bare number will do.
+    """Return a scorer's result, a Score or a bare number, as it is stored; infinite and huge values are unknown.
 
-    Raises TypeError or OverflowError for what is no number.
+    Raises TypeError or OverflowError if the value is no number.
     """
     value, reason = getattr(score, "value", score), getattr(score, "reason", None)
     reason = "" if reason is None else str(reason)
@@ -160,16 +160,16 @@ def _stored(score: Any) -> StoredScore:
 
 
 def _is_own(scorer: Any) -> bool:
-    """Whether it came with this package: those wait for nothing. Of a stranger's nobody knows."""
+    """Return True if the scorer is part of this package, so that it never waits."""
     return isinstance(scorer, ModuleType) and scorer.__name__.startswith(f"{own_scorers.__name__}.")
 
 
-def _done(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
-    """What a coroutine brings that waits for nothing, here and now."""
+def _result_of(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
+    """Return the result of a coroutine that never waits; raises RuntimeError if it waits."""
     try:
         work.send(None)
     except StopIteration as end:
-        found: np.ndarray = end.value
-        return found
+        vectors: np.ndarray = end.value
+        return vectors
     work.close()
-    raise RuntimeError("an embedder that calls itself quick waited for something")
+    raise RuntimeError("an embedder that is declared synchronous has waited")

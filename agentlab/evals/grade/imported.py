@@ -1,4 +1,4 @@
-"""Imported answers graded: what each scorer says of them, and what their source noted."""
+"""Grade imported answers, and add the scores that their source reports."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from agentlab.evals.store.rows import RESTART_MARKER, StoredScore, TurnRow, enco
 from agentlab.evals.store.summary import summarise
 
 STORED = "published_"
-"""How the measures begin that the source gave along with the answers; more is better."""
+"""Prefix of measures whose values the source reports; higher is better."""
 
 
 def published_numbers(published: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
-    """What was noted for an answer as numbers by name (`em`, `automatic_RougeL`); of several raters the median."""
+    """Yield (name, number) of an answer's notes, such as `em` or `automatic_RougeL`; raters give their median."""
     for name, value in published.items():
         if isinstance(value, (int, float)):
             yield before + name, _float(value)
@@ -39,27 +39,28 @@ def published_numbers(published: Mapping[str, Any], before: str = "") -> Iterato
 
 
 def _float(number: float) -> float:
-    """Infinite for a whole number that no float holds; an import refuses it."""
+    """Return the number as a float, infinite if it is too large; an import refuses infinity."""
     try:
         return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
 
 
-class Said:
-    """What is known of an imported answer, by the names of a TurnOutcome or a Reply; asking for more raises
-    FieldUnknown.
+class Known:
+    """The reported fields of an imported answer, with the names of TurnOutcome or Reply.
+
+    Reading any other field raises FieldUnknown.
     """
 
-    def __init__(self, **known: Any) -> None:
-        self.__dict__.update(known)
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
 
     def __getattr__(self, name: str) -> Any:
         raise FieldUnknown(f"the source does not say: {name}")
 
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
-    """The turns of a run as they stand in its files, one at a time."""
+    """Yield the turns of a run, in the order of its files."""
     for file in folder.held("turns.jsonl"):
         for row in iter_rows(file, TurnRow):
             if row.turn != RESTART_MARKER:
@@ -74,20 +75,20 @@ def grade_rows(
     embed: Callable[[Sequence[str]], np.ndarray] | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
-    """Write an imported run's turns with their scores, and its summary; without `embed` what needs it is not known.
+    """Write the turns of an imported run with their scores, and its summary; return all measures of the run.
 
-    `on_progress` is told how many turns are graded, and of how many. Returns the measures that there are now, those
-    that the source gave among them.
+    Without `embed` the scores that need embeddings are unknown. `on_progress` gets the number of graded turns and the
+    total.
     """
     conversations = {conversation.id: conversation for conversation in data.conversations}
     sources, ranks = ImportedSearches(data.documents), {name: rank for rank, name in enumerate(conversations)}
     flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
-    known: dict[str, Any] = {} if embed is None else {"embed": embed}
-    stored: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
-    """Where any system has a number: there the others' is unknown, elsewhere it is no issue."""
+    common: dict[str, Any] = {} if embed is None else {"embed": embed}
+    reported: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
+    """Measure -> turns for which any system reports it; there it is unknown for the other systems."""
     for row in rows:
         for name, _ in published_numbers(row.published or {}):
-            stored[name].add((row.conversation, row.turn))
+            reported[name].add((row.conversation, row.turn))
 
     def lines() -> Iterator[bytes]:
         for done, row in enumerate(rows):
@@ -98,17 +99,17 @@ def grade_rows(
             turn = conversation.turns[row.turn]
             scores: dict[str, StoredScore] = {}
             for scorer in scorers:
-                said: Any = None
+                outcome: Any = None
                 if row.reply is not None:
-                    found = known | sources.known_to(scorer)
+                    fields = common | sources.known_to(scorer)
                     before, tools = conversation.turns[: row.turn], conversation.tools
-                    said = Said(reply=Said(text=row.reply.text), turns_before=before, tools=tools, **found)
-                scores |= grade(folder.path, row, turn, [scorer], said)
+                    outcome = Known(reply=Known(text=row.reply.text), turns_before=before, tools=tools, **fields)
+                scores |= grade(folder.path, row, turn, [scorer], outcome)
             numbers = dict(published_numbers(row.published or {}))
-            for name, places in stored.items():
-                if (row.conversation, row.turn) in places:
-                    why = "as its authors noted it" if name in numbers else "the source does not say"
-                    scores[STORED + name] = StoredScore(numbers.get(name), why)
+            for name, turns in reported.items():
+                if (row.conversation, row.turn) in turns:
+                    reason = "as its authors noted it" if name in numbers else "the source does not say"
+                    scores[STORED + name] = StoredScore(numbers.get(name), reason)
             graded = replace(row, scores=scores)
             flows[row.flow].take_imported(graded, ranks[row.conversation])
             yield encode_line(graded)

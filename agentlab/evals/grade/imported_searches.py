@@ -1,8 +1,8 @@
-"""What imported answers were made of, told as searches to the scorers of retrieval; other scorers know no event.
+"""Searches of imported answers, built from the documents that their source reports, for retrieval scorers.
 
-sources = Sources(data.documents)
+sources = ImportedSearches(data.documents)
 sources.take(row, conversation)
-sources.known_to(scorer)          # {"events": (Search(...),), "events_before": ()}; {} where the source does not say
+sources.known_to(scorer)          # {"events": (Search(...),), "events_before": ()}; {} if the source reports none
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from agentlab.evals.scorers import groundedness, lookup, ranking, retrieval
 from agentlab.evals.store.rows import TrialKey, TurnRow
 
 READERS = (groundedness, ranking, retrieval)
-"""Scorers that ask for passages; `lookup` asks whether there was a search."""
+"""Scorers that read passages; `lookup` reads only whether there was a search."""
 
 
 class ImportedSearches:
-    """Rows are taken one at a time; of those before it in the same play is known what came just before."""
+    """Builds searches row by row; rows of one trial must come in order."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = {document.doc_id: document for document in documents}
@@ -39,20 +39,20 @@ class ImportedSearches:
         if row.play != self._play:
             self._play, self._found = row.play, {}
         earlier = [self._found.get(number) for number in range(row.turn) if conversation.turns[number].scored]
-        self._before = None if None in earlier else tuple(chain.from_iterable(found or () for found in earlier))
+        self._before = None if None in earlier else tuple(chain.from_iterable(searches or () for searches in earlier))
         self._steps = None if row.retrieval_steps is UNSET else row.retrieval_steps
-        self._now = self._found[row.turn] = self._made_of(row)
+        self._now = self._found[row.turn] = self._searches_of(row)
 
     def known_to(self, scorer: Any) -> dict[str, Any]:
-        """What a scorer may know of the events of the row that was taken last, by the names of a TurnOutcome."""
+        """Return the fields of TurnOutcome that `scorer` may read for the last row."""
         if scorer is lookup and self._steps is not None:
             return {"events": (_search(0, ()),) if self._steps else ()}
         if scorer not in READERS or self._now is None:
             return {}
         return {"events": self._now} | ({} if self._before is None else {"events_before": self._before})
 
-    def _made_of(self, row: TurnRow) -> tuple[Search, ...] | None:
-        """A search with the documents that were named, in their order; None where none are, but if none was made."""
+    def _searches_of(self, row: TurnRow) -> tuple[Search, ...] | None:
+        """Return one search with the reported documents, none if there was no search, or None if unknown."""
         if row.passages is UNSET or not self._documents.keys() >= {*row.passages}:
             return () if row.retrieval_steps == 0 else None
         passages = tuple(

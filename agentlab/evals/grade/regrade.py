@@ -1,4 +1,4 @@
-"""Grades a finished run anew and folds its summary again: no flow is asked, and no call is made but for embeddings."""
+"""Regrade a finished run and rebuild its summary: no flow runs, and only embeddings need calls."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ async def regrade(
     complete: bool,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Check the ledger, grade every turn, and write turns and `summary.json`; raises RunError where a scorer fails.
+    """Check the ledger, grade every turn, and write turns and `summary.json`; raises RunError if a scorer fails.
 
-    `on_progress` is told how many turns are graded, and of how many.
+    `on_progress` gets the number of graded turns and the total.
     """
-    asked = {(d.name, conversation_name(d, each, datasets)): each for d in datasets for each in d.conversations}
+    conversations = {(d.name, conversation_name(d, each, datasets)): each for d in datasets for each in d.conversations}
     ledger, turns = folder.ledger, folder.turns()
     takes = {**ledger.takes}
     for row in turns:
         takes[row.play] = max(row.take, takes.get(row.play, 0))
-    fold = Fold(name for _, name in asked)
+    fold = Fold(name for _, name in conversations)
     for abandoned in ledger.abandoned(takes):
         fold.flows[abandoned.flow].add_abandoned(abandoned.events)
     done = 0
-    answered = {play: list(rows) for play, rows in groupby(turns, key=lambda row: row.play)}
-    for play in dict.fromkeys((*answered, *ledger)):
-        trace = ledger[play] if play in ledger and ledger.takes[play] == takes[play] else Trace(*play)
+    rows_of = {key: list(rows) for key, rows in groupby(turns, key=lambda row: row.play)}
+    for key in dict.fromkeys((*rows_of, *ledger)):
+        trace = ledger[key] if key in ledger and ledger.takes[key] == takes[key] else Trace(*key)
         rows: list[TurnRow] = []
-        for row in answered.get(play, ()):
-            conversation = asked[row.dataset, row.conversation]
-            filled = None
+        for row in rows_of.get(key, ()):
+            conversation = conversations[row.dataset, row.conversation]
+            ingest = None
             if isinstance(conversation, Question):
-                filled = ledger.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
-            scores = await grader.grade(conversation, row, trace, filled.events if filled else ())
+                ingest = ledger.get((row.flow, ingest_name(row.dataset, conversation), row.epoch))
+            scores = await grader.grade(conversation, row, trace, ingest.events if ingest else ())
             if grader.failure is not None:
                 raise grader.failure
             rows.append(replace(row, scores=scores))
