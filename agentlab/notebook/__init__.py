@@ -1,4 +1,4 @@
-"""What a notebook shows beyond tables: the chat widget, one question through all flows, a progress bar.
+"""Widgets for notebooks: a chat, one question to all flows, labelling of replies, a progress bar.
 
     from agentlab import notebook
 
@@ -8,8 +8,8 @@
     notebook.chat_widget(lab, documents=(), speaker="Alex:1001", memory="my-memory")
     notebook.label(run)
 
-Only widgets need ipywidgets, and import it when they are made. Whatever comes from models, documents
-and tools is shown as text, never as HTML.
+Only widgets need ipywidgets, and import it when they are created. Text of models, documents and tools is shown as text,
+never as HTML.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 
 
 def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
-    """Talk to the flows of `lab`; options are those of ChatWidget. Raises MissingExtra without ipywidgets."""
+    """Return a chat with the flows of `lab`; options are those of ChatWidget. Raises MissingExtra."""
     with needs("the chat widget", "notebook"):
         from agentlab.notebook.chat import ChatWidget
     return ChatWidget(lab, **options)
 
 
 def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
-    """Label the replies of `run` by hand, blind to the flow; `file` is one for `al.judge`.
+    """Return a form to label replies of `run`, blind to the flow; `al.judge` reads `file`.
 
     Raises MissingExtra without ipywidgets.
     """
@@ -59,7 +59,7 @@ def label(run: Run, file: str | Path = "labels.csv") -> Labelling:
 
 
 def progress() -> Callable[[RunProgress], None]:
-    """A callback for `on_progress`; outside a notebook, or without ipywidgets, it does nothing."""
+    """Return a callback for `on_progress`; outside a notebook or without ipywidgets it does nothing."""
     if (display := notebook_display()) is None:
         return lambda progress: None
     from agentlab.notebook.progress_bar import ProgressBar

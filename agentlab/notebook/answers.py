@@ -1,4 +1,4 @@
-"""What flows made of one question, call by call and side by side: as text, and as HTML."""
+"""Answers of flows to one question, call by call and side by side, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, kw_only=True)
 class FlowAnswer:
-    """What one flow made of the question: a reply or an error, and the trace of the way there."""
+    """Answer of one flow: a reply or an error, and its trace."""
 
     flow: str
     model: str
     trace: Trace
     turn: int = 0
-    """Which turn of the trace it is."""
+    """Number of the turn in the trace."""
     reply: Reply | None = None
     error: str | None = None
 
     @property
     def steps(self) -> list[tuple[int, Event]]:
-        """The events worth a line in the order they began, with how deep they lie in one another."""
+        """Events that get a line, in order of their start, each with its depth in the tree."""
         depth: dict[int | None, int] = {}
         for event in self.events:
             depth[event.id] = depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
@@ -43,13 +43,13 @@ class FlowAnswer:
 
     @property
     def cut(self) -> str:
-        """After how many tokens the call that wrote the reply was cut; "" where it came to its end."""
+        """Note on a reply that was cut at its token limit; "" for a complete one."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in REPLY_PHASES]
         return render.cut(calls[-1]) if calls else ""
 
     @property
     def sources(self) -> list[str]:
-        """The sources that the reply does not name itself, a line each."""
+        """Sources that the reply does not name itself, one line each."""
         if self.reply is None or "shown" in self.reply.data:
             return []
         return [source_line(citation) for citation in self.reply.citations]
@@ -65,15 +65,15 @@ class FlowAnswer:
         return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {escape_block(line)}" for line in lines)])
 
     def html(self) -> str:
-        """Steps, reply and costs."""
+        """Return steps, reply and costs as HTML."""
         steps = "".join(
             f'<div style="padding-left: {1.2 * depth}em">{render.html_step(event)}</div>' for depth, event in self.steps
         )
-        shown = render.html_markdown(self.reply.display_text) if self.reply else ""
-        return f'{steps}<div style="margin-top: 8px">{shown}</div>{self.html_end()}'
+        reply = render.html_markdown(self.reply.display_text) if self.reply else ""
+        return f'{steps}<div style="margin-top: 8px">{reply}</div>{self.html_end()}'
 
     def html_end(self) -> str:
-        """What stands below the reply: that it was cut, its sources or why there is none, and what it cost."""
+        """Return the lines below the reply as HTML: token limit, sources, error and costs."""
         parts = [render.html_badge(self.cut)] if self.cut else []
         parts += [render.html_text(line, render.SMALL) for line in self.sources]
         if self.error:
@@ -85,7 +85,7 @@ class FlowAnswer:
 
 @dataclass(frozen=True)
 class FlowComparison:
-    """The answers of all flows to one question; shows itself as a table, and as plain text when printed."""
+    """Answers of all flows to one question: a table in a notebook, text when printed."""
 
     question: str
     answers: tuple[FlowAnswer, ...]
@@ -107,7 +107,7 @@ class FlowComparison:
             for answer in self.answers
         )
         row = "".join(f'<td style="{cell}">{answer.html()}</td>' for answer in self.answers)
-        # A column is never narrower than a line that one can read: many of them are scrolled.
+        # Columns keep a readable width, so many of them scroll sideways.
         return (
             f"{render.html_text(self.question, 'font-weight: 600')}"
             '<div style="overflow-x: auto"><table style="table-layout: fixed; width: 100%; border-collapse: collapse;'

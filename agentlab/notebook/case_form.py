@@ -1,4 +1,4 @@
-"""The form under a turn of the chat: what it should have been answered, and the data set that is to have it."""
+"""Form under a turn of the chat: the expected reply, and the data set to add the turn to."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from agentlab.notebook.render import RED, html_text
 
 
 class CaseForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
-    """`save(corrected, folder)` adds the case and says where it is; its errors are shown, and the form stays."""
+    """Form that calls `save(corrected, folder)`, then shows the text it returns; an error leaves the form open."""
 
     def __init__(self, reply: str, folder: str, folders: Iterable[str], save: Callable[[str, str], str]) -> None:
         self.corrected = ipywidgets.Textarea(
             value=reply,
-            placeholder="What it should have said; nothing where it should have declined",
+            placeholder="The expected reply; empty if the flow should have declined",
             rows=3,
             layout=FITS,
             _dom_classes=("agentlab-corrected",),
         )
-        known = tuple(dict.fromkeys([folder, *folders]))
-        self.folder = field("data set", folder, known, layout={"flex": "1 1 200px"})
+        choices = tuple(dict.fromkeys([folder, *folders]))
+        self.folder = field("data set", folder, choices, layout={"flex": "1 1 200px"})
         self.save_button = button("Save case", self._saved, button_style="primary")
-        self.status = html("told")
+        self.status = html("status")
         self._save = save
         row = ipywidgets.HBox([self.folder, self.save_button], layout=WRAPS)
         super().__init__([self.corrected, row, self.status])

@@ -1,4 +1,4 @@
-"""A flow on a model, and the conversation with it: one column of the chat widget, or of `show_flows`."""
+"""One column of the chat widget or of `show_flows`: a conversation with a flow on a model."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 
 def ignore(item: StreamItem) -> None:
-    """Watch nothing."""
+    """Ignore an item of the stream."""
 
 
 class ChatColumn:
-    """Its chat, with `options`, is opened when it is first asked; without a `model` that is the flow's own."""
+    """A conversation with a flow, which opens at the first question; `options` are those of `Lab.chat`."""
 
     def __init__(self, lab: Lab, flow: str, model: str = "", **options: Any) -> None:
         self.flow = flow
         self.model = model or lab.bench.variant(flow).model
         self._open = partial(lab.chat, flow, model=self.model, on_event=self._deliver, **options)
         self.chat: Chat | None = None
-        self._watching: dict[int, Callable[[StreamItem], None]] = {}
+        self._listeners: dict[int, Callable[[StreamItem], None]] = {}
         self._on_item: Callable[[StreamItem], None] = ignore
         self._stopped = False
 
@@ -38,13 +38,13 @@ class ChatColumn:
         return f"{self.flow} on {self.model}"
 
     async def answer(self, question: str, on_item: Callable[[StreamItem], None] = ignore, **speaker: Any) -> FlowAnswer:
-        """The reply, or why there is none; `on_item` is called with what the stream says of the turn."""
+        """Return the reply, or the error; `on_item` gets every stream item of the turn."""
         reply = error = None
-        turn = len(self._watching)
+        turn = len(self._listeners)
         self._on_item = on_item
         try:
             if self.chat is None and not self._stopped:
-                # In a thread: reading a large corpus must not hold up a run that shares the lab's loop.
+                # In a thread, because reading a large corpus must not block a run on the same loop.
                 self.chat = await asyncio.to_thread(self._open)
             if self.chat is None or self._stopped:
                 raise asyncio.CancelledError
@@ -52,7 +52,7 @@ class ChatColumn:
         except asyncio.CancelledError:
             error = STOPPED
         except Exception as failure:
-            # A flow somebody is still writing: the line in the widget is enough to know where to look.
+            # A flow under construction: the error line in the widget is enough.
             log.debug("the flow failed", exc_info=True)
             error = str(failure) if isinstance(failure, AgentlabError) else f"{type(failure).__name__}: {failure}"
         self._stopped = False
@@ -60,11 +60,11 @@ class ChatColumn:
         return FlowAnswer(flow=self.flow, model=self.model, trace=trace, turn=turn, reply=reply, error=error)
 
     def _deliver(self, item: StreamItem) -> None:
-        # What goes on in the background belongs to the turn it began in, whatever was asked since.
-        self._watching.setdefault(item.turn, self._on_item)(item)
+        # Background work belongs to the turn that started it, even after later questions.
+        self._listeners.setdefault(item.turn, self._on_item)(item)
 
     def stop(self) -> None:
-        """Break off the answer under way, or the next one."""
+        """Cancel the running answer, or else the next one."""
         self._stopped = True
         if self.chat is not None:
             self.chat.stop()

@@ -1,4 +1,4 @@
-"""The parts of the chat widget and where they stand; what they do is said in `chat`."""
+"""Layout of the chat widget; `chat` defines the behaviour."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ AS_GIVEN, NO_DOCUMENTS = "(as given)", "(none)"
 
 
 class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
-    """Pickers, the conversation, and where one types; `hidden` is a class of what is not shown beside it."""
+    """Pickers, transcript and input field; `hidden` is a CSS class that the widget hides."""
 
     def __init__(self, lab: Lab, speaker: str, memory: str | Path | None, hidden: str) -> None:
         flows = [variant.label for variant in lab.bench.variants]
         used = [variant.model for variant in lab.bench.variants]
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
-        models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; empty it to see those at hand"
+        models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; clear it to list models"
         self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
         self.second_flow = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
         self.model, self.model_beside = (field("model", used[0], models, placeholder=hint) for _ in range(2))
         self.model_beside.layout.display = "none"
         self.speaker = field("speaker", speaker, placeholder="NAME:ID")
-        self.memory = field("memory", str(memory or ""), placeholder="a folder that keeps it")
+        self.memory = field("memory", str(memory or ""), placeholder="a folder to store it")
         corpora = (AS_GIVEN, NO_DOCUMENTS, *lab.bench.spec.datasets)
         self.documents = field("documents", AS_GIVEN, corpora, placeholder="a folder, or a corpus.jsonl")
         self.ask = ipywidgets.Text(
@@ -37,16 +37,16 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         )
         self.send_button = ipywidgets.Button(description="Send", button_style="primary", layout=FITS)
         self.stop_button = ipywidgets.Button(description="Stop", disabled=True, layout=FITS)
-        forgets = "Forget this conversation and begin a new one"
-        self.clear_button = ipywidgets.Button(description="Clear", tooltip=forgets, layout=FITS)
+        clear_hint = "Clear this conversation and start a new one"
+        self.clear_button = ipywidgets.Button(description="Clear", tooltip=clear_hint, layout=FITS)
         self.transcript = Transcript()
-        others = [self.second_flow, self.model_beside, self.speaker, self.memory, self.documents]
+        more_fields = [self.second_flow, self.model_beside, self.speaker, self.memory, self.documents]
         style = f"{STYLE}<style>.{hidden} {{ display: none }}</style>"
         super().__init__(
             [
                 ipywidgets.HTML(style, layout={"height": "0", "margin": "0"}),
                 ipywidgets.HBox([self.flow, self.model, self.clear_button], layout=WRAPS),
-                ipywidgets.HBox(others, layout=WRAPS),
+                ipywidgets.HBox(more_fields, layout=WRAPS),
                 self.transcript,
                 ipywidgets.HBox([self.ask, self.send_button, self.stop_button]),
             ],
@@ -60,29 +60,29 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         self.stop_button.disabled = not busy
 
     def go_to_end(self) -> None:
-        # The cursor goes there and back, and the browser follows it.
+        # The browser scrolls to the end as the focus moves there and back.
         self.transcript.end.focus()
         self.ask.focus()
 
 
 class Transcript(ipywidgets.VBox):  # type: ignore[misc]
-    """What was asked and answered; in reverse order the browser keeps its end in view as it grows."""
+    """Questions and answers; in reverse order, so that the browser keeps the end in view."""
 
     def __init__(self) -> None:
         self.end = ipywidgets.Button(layout={"height": "2px", "width": "2px", "flex": "0 0 auto", "padding": "0"})
         self.end.style.button_color = "transparent"
-        self._said = ipywidgets.VBox(layout={"flex": "0 0 auto"})
+        self._parts = ipywidgets.VBox(layout={"flex": "0 0 auto"})
         super().__init__(
-            [self.end, self._said],
+            [self.end, self._parts],
             layout={"flex_flow": "column-reverse", "max_height": "480px", "overflow": "auto", "padding": "4px"},
             _dom_classes=("agentlab-window",),
         )
 
     def add(self, part: Any) -> None:
-        self._said.children += (part,)
+        self._parts.children += (part,)
 
     def mark(self, text: str) -> None:
         self.add(ipywidgets.HTML(html_text(f"— {text} —", SMALL)))
 
     def clear(self) -> None:
-        self._said.children = ()
+        self._parts.children = ()

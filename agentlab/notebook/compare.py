@@ -1,10 +1,10 @@
-"""One question through all flows of a lab, call by call and side by side.
+"""One question to all flows of a lab, call by call and side by side.
 
-    await show_flows(lab, "How wide is a goal?")          # in a notebook cell: the columns fill while they work
+    await show_flows(lab, "How wide is a goal?")          # in a notebook cell: the columns fill as the flows work
     print(show_flows_sync(lab, "How wide is a goal?"))    # in a script
 
-The flows take their turn one after the other, so that none waits for another's model call. For means over a data set
-with intervals there is `lab.run`.
+The flows answer one after the other, so that none waits for another's model call. `lab.run` gives means over a data set
+with intervals.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ async def show_flows(lab: Lab, question: str) -> FlowComparison:
 
     In a notebook with ipywidgets the columns fill while the flows work, with a button that stops them.
     """
-    seats = [ChatColumn(lab, variant.label) for variant in lab.bench.variants]
+    columns = [ChatColumn(lab, variant.label) for variant in lab.bench.variants]
     views: Sequence[TurnView] = ()
-    with ExitStack() as at_the_end:
-        at_the_end.callback(stop, seats)  # an interrupt of the kernel ends the work, too
+    with ExitStack() as cleanup:
+        cleanup.callback(stop, columns)  # also if the kernel is interrupted
         if (display := notebook_display()) is not None:
             from agentlab.notebook.turn_view import Columns
 
-            columns = Columns(question, seats, partial(stop, seats))
-            views, shown = columns.turns, display(columns, display_id=True)
-            at_the_end.callback(shown.update, {"text/html": ""}, raw=True)
-            at_the_end.callback(columns.close)
-        return await asyncio.wrap_future(lab.loop.submit(ask(question, seats, views)))
+            widget = Columns(question, columns, partial(stop, columns))
+            views, handle = widget.turns, display(widget, display_id=True)
+            cleanup.callback(handle.update, {"text/html": ""}, raw=True)
+            cleanup.callback(widget.close)
+        return await asyncio.wrap_future(lab.loop.submit(ask(question, columns, views)))
 
 
 def show_flows_sync(lab: Lab, question: str) -> FlowComparison:
-    """`show_flows` for scripts, and for cells that do not want to await; it shows nothing before the end."""
+    """Run `show_flows` without `await`, in a script or a cell; nothing is shown before the end."""
     return lab.loop.run_coroutine(ask(question, [ChatColumn(lab, variant.label) for variant in lab.bench.variants]))
 
 
-async def ask(question: str, seats: Sequence[ChatColumn], views: Sequence[TurnView] = ()) -> FlowComparison:
-    """Ask one after the other; each view shows what comes in its place."""
+async def ask(question: str, columns: Sequence[ChatColumn], views: Sequence[TurnView] = ()) -> FlowComparison:
+    """Ask one flow after the other; each view shows the answer of its column."""
     answers = []
-    for seat, view in zip_longest(seats, views):
-        answers.append(await (seat.answer(question) if view is None else view.show(question)))
-        # The next flow begins when this one's background work is done and counted.
-        await seat.close()
+    for column, view in zip_longest(columns, views):
+        answers.append(await (column.answer(question) if view is None else view.show(question)))
+        # The background work of a flow ends, and is counted, before the next flow starts.
+        await column.close()
     return FlowComparison(question, tuple(answers))
 
 
-def stop(seats: Iterable[ChatColumn]) -> None:
-    """Break off the flow that is at work and ask no further one; what has come stays."""
-    for seat in seats:
-        seat.stop()
+def stop(columns: Iterable[ChatColumn]) -> None:
+    """Cancel the running answer and all later ones; earlier answers stay."""
+    for column in columns:
+        column.stop()

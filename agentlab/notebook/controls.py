@@ -1,6 +1,6 @@
-"""Buttons, fields and lines of HTML that the widgets of this room are made of.
+"""Buttons, fields and HTML lines of the widgets in this package.
 
-This file needs ipywidgets.
+This module needs ipywidgets.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ FITS, WRAPS = {"width": "auto"}, {"flex_flow": "row wrap"}
 
 
 def button(name: str, on_click: Callable[[], object], **options: Any) -> Any:
-    """As wide as its name; `options` are those of ipywidgets.Button."""
-    made = ipywidgets.Button(description=name, layout=FITS, **options)
-    made.on_click(lambda clicked: on_click())
-    return made
+    """Return a button as wide as its name; `options` are those of ipywidgets.Button."""
+    widget = ipywidgets.Button(description=name, layout=FITS, **options)
+    widget.on_click(lambda clicked: on_click())
+    return widget
 
 
 def field(name: str, value: str, options: Sequence[str] = (), *, layout: dict[str, str] = PICKER, **others: Any) -> Any:
-    """Where one types, or picks one of `options`."""
+    """Return a text field with `options` to choose from."""
     return ipywidgets.Combobox(
         description=name, value=value, options=options, continuous_update=False, layout=layout, **others
     )
 
 
 def html(name: str, value: str = "") -> Any:
-    """HTML of the class `agentlab-<name>`."""
+    """Return an HTML widget with the CSS class `agentlab-<name>`."""
     return ipywidgets.HTML(value, _dom_classes=(f"agentlab-{name}",))

@@ -1,9 +1,9 @@
-"""Label replies by hand, blind to the flow that gave them: the truth that a judge or a measure is held against.
+"""Label replies by hand, blind to their flow, to check a judge or a measure.
 
     labels = notebook.label(run, "labels.csv")      # right, wrong, or skip; each label is saved at once
-    labels.agreement("answer_f1")                   # how well the measure agrees with you
+    labels.agreement("answer_f1")                   # agreement of the measure with your labels
 
-The file is the one that `agentlab judge --labels` reads; rows that `--suggest` wrote there to be labelled come first.
+`agentlab judge --labels` reads the same file. Rows that `--suggest` added for labelling come first.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from agentlab.notebook.render import GREY, html_markdown, html_text
 
 
 class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
-    """The replies of a run in a random order that is always the same; those that have a label are passed over."""
+    """Shows the unlabelled replies of a run, in a random order that is fixed per run."""
 
     def __init__(self, run: Run, file: str | Path = "labels.csv") -> None:
         self.run = run
         self._file = Path(file)
-        written = read_labels(self._file, replies(run)) if self._file.exists() else {}
-        self.labels: dict[ReplyKey, float] = {key: label for key, label in written.items() if label is not None}
-        waiting = written.keys() - self.labels.keys()
+        stored = read_labels(self._file, replies(run)) if self._file.exists() else {}
+        self.labels: dict[ReplyKey, float] = {key: label for key, label in stored.items() if label is not None}
+        suggested = stored.keys() - self.labels.keys()
         rows = rows_to_label(run, (row.key for row in run.turn_rows()))
         rows = [row for row in rows if _key(row) not in self.labels]
         random.Random(run.run_id).shuffle(rows)
-        self._left = sorted(rows, key=lambda row: _key(row) not in waiting)
+        self._left = sorted(rows, key=lambda row: _key(row) not in suggested)
         self.right = button("Right", lambda: self._label(1))
         self.wrong = button("Wrong", lambda: self._label(0))
         self.skip = button("Skip", self._next)
@@ -48,16 +48,19 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         return f"<Labelling: {len(self.labels)} labels, {len(self._left)} replies left>"
 
     def agreement(self, measure: str) -> Agreement:
-        """How a measure of the run agrees with the labels, from .5 on good; raises RunError where none can be held."""
-        said = {
+        """Return the agreement of a measure with the labels; a value of .5 or more counts as right.
+
+        Raises RunError if no labelled turn has the measure.
+        """
+        values = {
             (row.flow, *row.key): float(score.value)
             for row in self.run.rows()
             if (score := (row.scores or {}).get(measure)) and score.value is not None
         }
-        both = [key for key in self.labels if key in said]
-        if not both:
+        keys = [key for key in self.labels if key in values]
+        if not keys:
             raise RunError(f"{self.run.path}: no labelled turn has the measure {measure!r}")
-        scores, labels = (np.array([[given[key]] for key in both]) for given in (said, self.labels))
+        scores, labels = (np.array([[numbers[key]] for key in keys]) for numbers in (values, self.labels))
         return agreement(scores, labels)
 
     def _label(self, label: int) -> None:

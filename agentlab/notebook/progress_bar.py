@@ -1,4 +1,4 @@
-"""A progress bar for a run in a notebook, with the time that is left; `agentlab.notebook.progress` shows it."""
+"""Progress bar of a run in a notebook, with the time left; `agentlab.notebook.progress` shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BETWEEN_UPDATES = 0.1
 
 
 class ProgressBar(ipywidgets.HBox):  # type: ignore[misc]  # ipywidgets has no type hints
-    """The bar and the line beside it; updated at most ten times a second, however fast the turns are."""
+    """A bar and a line of text, updated at most ten times per second."""
 
     def __init__(self) -> None:
         self.bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "260px"})

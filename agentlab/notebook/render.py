@@ -1,8 +1,6 @@
-"""How events, replies and numbers look in a notebook: as one line of text, and as HTML in which everything is escaped.
+"""Rendering of events, replies and numbers in a notebook, as a line of text and as escaped HTML.
 
-Of Markdown only what shapes text is followed: HTML, links and pictures in it are shown as they are written.
-
-Numbers are folds over the trace; nothing is counted here.
+Markdown only shapes text: HTML, links and pictures stay source text. Numbers are folds over the trace.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from agentlab.core.messages import ToolCall
 from agentlab.core.trace import whole
 
 SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
-"""The events that get a line; the others group these or repeat what is shown elsewhere."""
+"""Events that get a line; the others group these or repeat them."""
 
 MAX_TEXT_CHARS = 20_000
 
@@ -38,7 +36,7 @@ _BADGES = {"model_call": "#2a6fb0", "search": "#3b7d3b", "tool": "#8a5a00", "mem
 
 
 def notebook_display() -> Callable[..., Any] | None:
-    """IPython's `display` where it can show widgets; None outside a notebook, and without ipywidgets."""
+    """Return IPython's `display`; None outside a notebook or without ipywidgets."""
     try:
         import ipywidgets  # noqa: F401
         from IPython.core.getipython import get_ipython
@@ -49,19 +47,19 @@ def notebook_display() -> Callable[..., Any] | None:
 
 
 def cut(event: Event) -> str:
-    """After how many tokens a model was made to end, where it had not come to an end; "" elsewhere."""
+    """Return the note of a completion that was cut at its token limit; "" for any other event."""
     if not isinstance(event, ModelCall) or event.completion is None or event.completion.finish_reason != "length":
         return ""
     return f"cut at {event.completion.usage.output_tokens or event.request.max_tokens or 0} tokens"
 
 
 def tag(event: Event) -> str:
-    """The short word in front of an event's line: its phase, where it has one."""
+    """Return the tag of an event's line: its phase, or else its kind."""
     return event.phase or event.kind
 
 
 def headline(event: Event) -> str:
-    """What happened, in one line without its tag."""
+    """Return an event as one line, without its tag."""
     match event:
         case ModelCall():
             parts = [event.detail or "no answer", cut(event)]
@@ -79,35 +77,35 @@ def headline(event: Event) -> str:
 
 
 def failed(event: Event) -> bool:
-    """False also for a call that the user broke off."""
+    """Return True if the event has an error; a call that the user cancelled has not failed."""
     return event.error not in (None, "interrupted")
 
 
 def details(event: Event) -> str:
-    """What a line unfolds to; "" where the line says it all."""
+    """Return the text that a line unfolds to; "" if there is nothing to add."""
     if isinstance(event, MemoryOp):
         return clip("\n".join([event.text, *(f"{fact.id}: {fact.text}" for fact in event.facts)]))
     return clip(whole(event))
 
 
 def clip(text: str) -> str:
-    """`text`, cut where it would make the notebook itself heavy."""
+    """Truncate a text that would make the notebook file large."""
     if len(text) <= MAX_TEXT_CHARS:
         return text
     return f"{text[:MAX_TEXT_CHARS]}… ({len(text) - MAX_TEXT_CHARS} more characters)"
 
 
 def format_call(call: ToolCall) -> str:
-    """A tool call the way one would type it, in a line."""
-    given = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
-    return shorten(f"{call.name}({given if call.malformed is None else call.malformed})", 110)
+    """Return a tool call as one line of Python-like code."""
+    arguments = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items())
+    return shorten(f"{call.name}({arguments if call.malformed is None else call.malformed})", 110)
 
 
 # HTML.
 
 
 def html_step(event: Event) -> str:
-    """An event as one line that unfolds to its details."""
+    """Return an event as a line that unfolds to its details."""
     colour = f' style="{RED}"' if failed(event) else ""
     line = f"{_badge(event)} <span{colour}>{as_html(headline(event))}</span>"
     unfolded = details(event)
@@ -122,12 +120,12 @@ def html_step(event: Event) -> str:
 
 
 def html_running(event: Event, seconds: float) -> str:
-    """An event that has begun and not ended, as a line that pulses (`STYLE`)."""
-    what = format_call(event.call) if isinstance(event, ToolRun) else event.title
-    since = f" · {seconds:.0f} s" if seconds >= 1 else ""
+    """Return a running event as a pulsing line (see `STYLE`)."""
+    title = format_call(event.call) if isinstance(event, ToolRun) else event.title
+    elapsed = f" · {seconds:.0f} s" if seconds >= 1 else ""
     return (
         f'<div class="agentlab-running" style="line-height: 1.6; padding-left: 1.05em">{_badge(event)}'
-        f" {as_html(what)}…{since}</div>"
+        f" {as_html(title)}…{elapsed}</div>"
     )
 
 
@@ -139,7 +137,7 @@ def html_badge(text: str, colour: str = "#9a5b00") -> str:
 
 
 def html_text(text: str, style: str = "") -> str:
-    """Text with its line breaks kept and nothing in it read as HTML."""
+    """Return escaped text that keeps its line breaks."""
     return (
         f'<div style="white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; {style}">'
         f"{as_html(clip(text))}</div>"
@@ -147,7 +145,7 @@ def html_text(text: str, style: str = "") -> str:
 
 
 def html_markdown(text: str, style: str = "") -> str:
-    """Markdown. Links and pictures stay text: where one leads is the model's word."""
+    """Return Markdown as HTML; links and pictures stay text, because their targets are untrusted."""
     return (
         '<div class="jp-RenderedHTMLCommon" style="padding: 0; line-height: 1.5; overflow: auto;'
         f' overflow-wrap: anywhere; {style}">{_MARKDOWN.render(printable(clip(text)))}</div>'

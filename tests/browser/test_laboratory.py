@@ -102,13 +102,13 @@ def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, j
     page.get_by_role("button", name="Save as test").last.click()
     page.locator(".agentlab-corrected textarea").fill("2.44 m")
     page.get_by_role("button", name="Save case").click()
-    page.locator(".agentlab-told").filter(has_text="saved as case-001 in datasets/from_chat").wait_for()
+    page.locator(".agentlab-status").filter(has_text="saved as case-001 in datasets/from_chat").wait_for()
     chat.picture("saved-as-a-case")
     saved = Path(jupyter.folder) / "datasets/from_chat/conversations.jsonl"
     assert json.loads(saved.read_text())["turns"][-1]["reference_answers"] == ["2.44 m"]
 
     page.get_by_role("button", name="Fork", exact=True).last.click()
-    window(chat).get_by_text("a fork: it goes on after").wait_for()
+    window(chat).get_by_text("a fork: continues after").wait_for()
     page.get_by_label("flow", exact=True).select_option("second")
     chat.ask("And how deep?")
     chat.wait_for_end(3)
@@ -182,7 +182,7 @@ def test_flows_side_by_side_fill_and_stop_in_a_cell(open_chat):
         }""",
         dedent(cell),
     )
-    page.get_by_text("waits for its turn").first.wait_for()
+    page.get_by_text("waiting for the flow before it").first.wait_for()
     page.locator(".agentlab-running").filter(has_text=" s").first.wait_for()
     chat.picture("flows-fill")
     page.get_by_role("button", name="Stop", exact=True).last.click()

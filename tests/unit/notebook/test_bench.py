@@ -80,7 +80,7 @@ async def test_fork_continues_from_its_turn_with_another_flow(lab_over):
     await chat.say("Three?")
     told = [message.text for message in model.requests[-1].messages]
     assert "One?" in told and "first" in told and "Two?" not in told
-    assert "a fork: it goes on after “One?”" in everything(chat) and "second on scripted" in chat.turns[-1].who.value
+    assert "a fork: continues after “One?”" in everything(chat) and "second on scripted" in chat.turns[-1].who.value
     chat.flow.value = "rag_only"
     assert len(chat.asked) == 3
 

@@ -53,7 +53,7 @@ async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_ov
     answering = asyncio.wrap_future(lab.loop.submit(ask("Count", seats, columns.turns)))
     await until(lambda: "two" in everything(columns))
     page = everything(columns)
-    assert "agentlab-running" in page and "waits for its turn" in page and "three" not in page
+    assert "agentlab-running" in page and "waiting for the flow before it" in page and "three" not in page
     await until(lambda: " · 1 s" in everything(columns))
     columns.stop_button.click()
     shown = await answering
