@@ -1,4 +1,4 @@
-"""The command `agentlab`: its parser, its commands, and what they print.
+"""The command `agentlab`: its parser, its commands and their output.
 
 Import `main` from `parser`; nothing else imports from this room.
 """

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class TerminalChat:
-    """One chat at a time, with the flow and the model that were chosen last."""
+    """One chat at a time, with the last chosen flow and model."""
 
     def __init__(self, lab: Lab, flow: str, options: dict[str, Any], folder: Path, speaker: tuple[str, str]) -> None:
         self.screen = Screen()
@@ -44,7 +44,7 @@ class TerminalChat:
         self._speaker = speaker
         self._model: str | None = None
         self._interrupts = Interrupts()
-        self._chat = self._opened(flow)
+        self._chat = self._open_chat(flow)
 
     def talk(self, read: Callable[[], str]) -> None:
         """Talk until the input ends or the user types /quit."""
@@ -79,7 +79,7 @@ class TerminalChat:
         except KeyboardInterrupt:
             self.screen.interrupted()
         except Exception as failure:
-            # A flow under construction or a provider that is down costs a line, not the chat.
+            # A failing flow or an unreachable provider prints a line and does not end the chat.
             log.debug("the turn failed", exc_info=True)
             self.screen.problem(f"{type(failure).__name__}: {failure}")
 
@@ -91,7 +91,7 @@ class TerminalChat:
                 with self._interrupts.interruptible():
                     reply = self._lab.loop.result_of(pending)
             except KeyboardInterrupt:
-                # It may have come before anybody waited for the turn.
+                # Ctrl-C may come before `result_of` waits for the turn.
                 self._lab.loop.cancel_and_wait(pending)
                 raise
         turn = max(self._chat.trace.turns(), default=0)
@@ -114,7 +114,7 @@ class TerminalChat:
         """switch to another model: /model openai/gpt-5-mini; alone it names the current one"""
         if name:
             if (local := name.removeprefix("local/")) in weights.names("chat") and not weights.is_present(local):
-                raise ConfigError(f"{name} is not on this machine: agentlab pull {local}")
+                raise ConfigError(f"{name} is not installed; run `agentlab pull {local}`")
             # Fail now if the model is unavailable, and keep the chat as it is.
             self._lab.loop.run_coroutine(self._lab.bench.model(name))
             self._model = name
@@ -130,8 +130,8 @@ class TerminalChat:
         if not facts:
             variant = self._chat.variant
             has_memory = variant.memory is not None or variant.says("facts") is not None
-            none = f"no stored facts{f' contain {argument!r}' if argument else ''}"
-            self.screen.dim(none if has_memory else f"{variant.label} has no memory")
+            message = f"no stored facts{f' contain {argument!r}' if argument else ''}"
+            self.screen.dim(message if has_memory else f"{variant.label} has no memory")
 
     def _do_canvas(self, argument: str) -> None:
         """show the last canvas again"""
@@ -174,9 +174,9 @@ class TerminalChat:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
-        broken = [number for number, row in enumerate(self._chat.turn_rows) if INTERRUPTED_KEY in row.metadata]
-        if broken and broken[0] + 1 < len(self._chat.turn_rows):
-            self.screen.dim(f"turn {broken[0]} was cancelled: a replay has only its text, and may miss later calls")
+        stopped = [number for number, row in enumerate(self._chat.turn_rows) if INTERRUPTED_KEY in row.metadata]
+        if stopped and stopped[0] + 1 < len(self._chat.turn_rows):
+            self.screen.dim(f"turn {stopped[0]} was cancelled: a replay has only its text, and may miss later calls")
 
     def _do_quit(self, argument: str) -> None:
         """end the chat"""
@@ -186,12 +186,12 @@ class TerminalChat:
         for name, command in COMMANDS.items():
             self.screen.dim(f"{name:8} {command.__doc__}")
 
-    def _switch(self, flow: str, begins_with: Sequence[Turn] = ()) -> None:
+    def _switch(self, flow: str, first_turns: Sequence[Turn] = ()) -> None:
         self._lab.loop.run_coroutine(self._chat.close())
-        self._chat = self._opened(flow, begins_with)
+        self._chat = self._open_chat(flow, first_turns)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
 
-    def _opened(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
+    def _open_chat(self, flow: str, begins_with: Sequence[Turn] = ()) -> Chat:
         stored = self._folder / HISTORY_FOLDER
         stored.mkdir(exist_ok=True)
         self.screen.watch()
@@ -214,10 +214,10 @@ class TerminalChat:
     def _report_other_memories(self, backend: str | None) -> None:
         """Report if the folder has facts of other backends and none of this one."""
         files = {name: getattr(plugins.resolve("memory", name), "KEPT_IN", name) for name in plugins.names("memory")}
-        held = [name for name, file in files.items() if (self._folder / file).exists()]
-        if backend is not None and held and backend not in held:
-            holds = f"{self._folder} has the memory of {' and '.join(held)}, which {backend} does not read"
-            self.screen.dim(f"{holds}; use it with --set memory={held[0]}")
+        present = [name for name, file in files.items() if (self._folder / file).exists()]
+        if backend is not None and present and backend not in present:
+            note = f"{self._folder} has the memory of {' and '.join(present)}, which {backend} does not read"
+            self.screen.dim(f"{note}; use it with --set memory={present[0]}")
 
 
 COMMANDS = {f"/{name[4:]}": do for name, do in vars(TerminalChat).items() if name.startswith("_do_")}
@@ -225,7 +225,7 @@ COMMANDS = {f"/{name[4:]}": do for name, do in vars(TerminalChat).items() if nam
 
 
 def chat(arguments: argparse.Namespace) -> None:
-    """Talk until the user ends it."""
+    """Run `agentlab chat` until the user ends it."""
     overrides = spec_overrides(arguments, ("model", "files"))
     flow = arguments.flow
     name, _, speaker_id = arguments.speaker.partition(":")
@@ -234,17 +234,17 @@ def chat(arguments: argparse.Namespace) -> None:
     if arguments.data is not None:
         flows = [{"flow": each, "data": arguments.data} if each == "ego" else each for each in flows]
     folder = Path(arguments.memory) if arguments.memory is not None else weights.home() / "chats"
-    # Before weights are fetched, which takes minutes.
-    for path, what in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
+    # Check paths first, because fetching weights takes minutes.
+    for path, content in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
         if path and not Path(path).exists():
-            raise ConfigError(f"there is no {path} with {what}")
+            raise ConfigError(f"{path} does not exist; name a path with {content}")
     options = {"documents": arguments.documents or (), "mcp": arguments.mcp}
     is_new = arguments.memory is not None and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)
-        # Recorded, so that /save can hand the calls on, those of earlier chats too.
-        given = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
-        lab = stack.enter_context(Lab(**given))
+        # Calls are recorded, so that /save can export them, also those of earlier chats.
+        spec = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
+        lab = stack.enter_context(Lab(**spec))
         fetch(lab.bench.local_weights())
         label = plugins.default_label(flow)
         chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
@@ -254,7 +254,7 @@ def chat(arguments: argparse.Namespace) -> None:
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:
-    """Lock the folder for this chat, and log into it; raise ConfigError if another chat has it."""
+    """Lock the folder for this chat and write its log there; raises ConfigError if another chat uses it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
@@ -266,7 +266,7 @@ def _claim(folder: Path, stack: ExitStack) -> None:
 
 
 def _reader() -> Callable[[], str]:
-    """Return what reads a line of the user; on a terminal with editing, history and completion."""
+    """Return a function that reads a line; on a terminal with editing, history and completion."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return input
     from prompt_toolkit import PromptSession

@@ -1,4 +1,4 @@
-"""Shows a chat in the terminal: steps dimmed above the growing reply, canvas, sources and costs."""
+"""Show a chat in the terminal: steps dimmed above the growing reply, canvas, sources and costs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Screen:
     def __init__(self) -> None:
         self.console = Terminal()
         self.canvas = ""
-        self._said = ""
+        self._reply = ""
         self._is_watching = False
         self._running: dict[int, str] = {}
         """Titles of running steps by event id, background work included."""
@@ -46,7 +46,7 @@ class Screen:
 
     def live_display(self) -> Live:
         """Draw the end of the growing reply, or the running step, inside this block; `end` prints the whole reply."""
-        self._said = ""
+        self._reply = ""
         return Live(
             console=self.console,
             transient=True,
@@ -62,34 +62,34 @@ class Screen:
             case TurnStarted():
                 self._is_watching = True
             case ReplyText(text=piece):
-                self._said += piece
+                self._reply += piece
             case ReplyRetracted():
-                self._said = ""
+                self._reply = ""
             case Done():
                 self._is_watching = False
             case StepStarted(event=event):
                 if event.is_billable:
                     self._running[event.id] = event.title
                 return
-            case NoticeItem(event=event) if event.text in self._said or (
-                self._said and event.text.startswith(self._said)
+            case NoticeItem(event=event) if event.text in self._reply or (
+                self._reply and event.text.startswith(self._reply)
             ):
                 pass  # the notice repeats the reply, with its sources
             case _ if self._is_watching and (line := line_of(item)):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 
     def _newest_lines(self) -> Text:
-        if not self._said and self._running:
+        if not self._reply and self._running:
             newest = f"{one_line(list(self._running.values())[-1])} ..."
             return Text(newest, style="dim", no_wrap=True, overflow="ellipsis")
-        wrapped = Text(printable(self._said[-MAX_DRAWN_CHARS:])).wrap(self.console, self.console.width)
+        wrapped = Text(printable(self._reply[-MAX_DRAWN_CHARS:])).wrap(self.console, self.console.width)
         return Text("\n").join(wrapped[-max(1, self.console.height - 2) :])
 
     def end(self, reply: Reply, costs: str) -> None:
         self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
-        said = printable(str(reply.data.get("chat", reply.display_text)))
-        if said.strip():
-            self.console.print(Text(said))
+        text = printable(str(reply.data.get("chat", reply.display_text)))
+        if text.strip():
+            self.console.print(Text(text))
         else:
             self.dim("(the reply is empty)")
         if reply.data.get("canvas"):
@@ -102,8 +102,8 @@ class Screen:
     def interrupted(self) -> None:
         """Keep the text so far on the screen, and hide the rest of the turn."""
         self._is_watching = False
-        if self._said:
-            self.console.print(Text(printable(self._said)))
+        if self._reply:
+            self.console.print(Text(printable(self._reply)))
         self.dim("(interrupted)")
 
     def show_canvas(self) -> None:
@@ -115,10 +115,10 @@ class Screen:
         for line in steps.splitlines():
             text = line.lstrip("│├└─ ")
             stem = line[: len(line) - len(text)]
-            below = stem.replace("├─", "│ ").replace("└─", "  ")
+            indent = stem.replace("├─", "│ ").replace("└─", "  ")
             parts = Text(printable(text)).wrap(self.console, max(20, self.console.width - len(stem)))
             for number, part in enumerate(parts):
-                self.console.print(Text(below if number else stem) + part)
+                self.console.print(Text(indent if number else stem) + part)
 
     def dim(self, text: str) -> None:
         self.console.print(Text(escape_block(text), style="dim"))

@@ -36,29 +36,29 @@ SEQUENTIAL_FLAGS = ("looks", "model", "epochs", "concurrency", "mode", "recordin
 def run(arguments: argparse.Namespace) -> int:
     spec = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
     if spec is None and not arguments.dataset:
-        raise ConfigError(f"there is no {DEFAULT_SPEC} here; name a spec or a --dataset, or run `agentlab init`")
+        raise ConfigError(f"{DEFAULT_SPEC} does not exist; name a spec or a --dataset, or run `agentlab init`")
     with Lab(spec, **spec_overrides(arguments)) as lab:
         datasets = lab.bench.datasets()
         echo(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
         for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
-            if found := len(lint(dataset)):
-                echo(f"{dataset.name}: {found} lint finding{'s' * (found > 1)}; run `agentlab lint {folder}`")
+            if findings := len(lint(dataset)):
+                echo(f"{dataset.name}: {findings} lint finding{'s' * (findings > 1)}; run `agentlab lint {folder}`")
         fetch(lab.bench.local_weights())
         with Display() as display:
             options: dict[str, Any] = {"on_event": display.print_event} if arguments.events else {}
             options |= {name: getattr(arguments, name) for name in ("executor", "workers", "scheduler")}
             options |= {"resume": arguments.resume, "keep_failures": arguments.keep_failures}
             run = lab.run_sync(out=arguments.out, on_progress=display.update, **options)
-        missed = _show_reuse(run)
+        is_incomplete = _show_reuse(run)
         show_run(run, arguments.all)
-    return 1 if missed or run.all_turns_failed else 0
+    return 1 if is_incomplete or run.all_turns_failed else 0
 
 
 def replay(arguments: argparse.Namespace) -> int:
     arguments.mode = "replay"
     files = arguments.spec or sorted(RECORDED_SPECS.glob("*.yaml"))
     if not files:
-        raise ConfigError(f"there is no spec in {RECORDED_SPECS}; name one")
+        raise ConfigError(f"{RECORDED_SPECS} has no spec; name one")
     failed = False
     for file in files:
         with tempfile.TemporaryDirectory() as scratch, Lab(file, **spec_overrides(arguments)) as lab:
@@ -75,8 +75,8 @@ def gate(arguments: argparse.Namespace) -> int:
     if arguments.sequential:
         run, verdict = _gate_while_running(arguments, margins)
     else:
-        if given := [name for name in SEQUENTIAL_FLAGS if getattr(arguments, name)]:
-            raise ConfigError(f"--{given[0]} is for flows that are run now; add --sequential")
+        if flags := [name for name in SEQUENTIAL_FLAGS if getattr(arguments, name)]:
+            raise ConfigError(f"--{flags[0]} works with --sequential only; add it")
         if Path(arguments.run).is_file():
             raise ConfigError(f"{arguments.run} is not a run folder; add --sequential to run that spec")
         run = open_run(arguments.run)
@@ -98,7 +98,7 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
     if arguments.update:
         raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
     if Path(arguments.run).is_dir():
-        raise ConfigError(f"--sequential runs a spec, and {arguments.run} is a folder; name the spec of that run")
+        raise ConfigError(f"--sequential needs a spec, but {arguments.run} is a folder; name the spec of that run")
     with Lab(arguments.run, **spec_overrides(arguments)) as lab:
         fetch(lab.bench.local_weights())
         with Display() as display:
@@ -130,9 +130,9 @@ def fork(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         **spec_overrides(arguments, ()),
     )
-    missed = _show_reuse(forked)
+    is_incomplete = _show_reuse(forked)
     echo(f"{forked.path}: compared with {source.path} from turn {arguments.turn} on")
-    if missed:
+    if is_incomplete:
         return 1
     new, old = next(iter(forked.header["fork"]["flows"].items()))
     show_pairs(compare(source, forked, flows=[old, new] if flow is not None else ()), [source, forked])
@@ -141,23 +141,23 @@ def fork(arguments: argparse.Namespace) -> int:
 
 def spec_overrides(arguments: argparse.Namespace, flags: Iterable[str] = SPEC_FLAGS) -> dict[str, Any]:
     """Return the keys of the spec that `flags` and --set give."""
-    given: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for assignment in arguments.set:
         key, equals, value = assignment.partition("=")
         if not equals or not key:
             raise ConfigError(f"--set {assignment!r}: write it as key=value, for example retrieval.top_k=8")
         try:
-            given[key] = yaml.safe_load(value)
+            overrides[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise ConfigError(f"--set {assignment!r}: the value is not YAML") from None
     keys = {"flow": "flows", "dataset": "datasets"}
-    typed = {keys.get(flag, flag): getattr(arguments, flag, None) for flag in flags}
-    return given | {key: value for key, value in typed.items() if value is not None}
+    from_flags = {keys.get(flag, flag): getattr(arguments, flag, None) for flag in flags}
+    return overrides | {key: value for key, value in from_flags.items() if value is not None}
 
 
 def _show_reuse(run: Run) -> bool:
     """Print how many calls came from recordings; return True if a replay missed one."""
-    reused = run.result.recordings
-    for line in reuse_lines(reused) if reused else ():
+    recordings = run.result.recordings
+    for line in reuse_lines(recordings) if recordings else ():
         echo(line)
-    return bool(reused and reused.missing)
+    return bool(recordings and recordings.missing)

@@ -1,4 +1,4 @@
-"""Prints comparisons of flows, and the verdict of a gate."""
+"""Print comparisons of flows, and the verdict of a gate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SLICES = 2
 def show_pairs(
     comparison: Comparison, runs: Sequence[Run], answers: Sequence[ClaimResult] = (), *, show_all: bool = False
 ) -> None:
-    """Print the answers to claims, then of each pair a summary line, its primary measures and the flips.
+    """Print the verdicts on claims, then each pair: a summary line, its primary measures and its flips.
 
     With `show_all` print a row for every measure, and more flips.
     """
@@ -41,43 +41,43 @@ def show_pairs(
         print_line(console, str(comparison.best))
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
-        known = [name for name in comparison.primary if name not in unknown]
-        none = f"no difference shown in {', '.join(known)}"
-        print_line(console, none if known else "no primary measure is known for both flows")
+        names = [name for name in comparison.primary if name not in unknown]
+        sentence = f"no difference shown in {', '.join(names)}"
+        print_line(console, sentence if names else "no primary measure is known for both flows")
     parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):
         print_line(console, line)
-    turned = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
-    wanted = {(flow, flip.key) for pair, own in turned for _, flip in own for flow in pair.flows}
-    rows = [replies_of(run, wanted) for run in dict.fromkeys(runs)]
-    for pair, own in turned:
+    pairs = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
+    turns = {(flow, flip.key) for pair, flips in pairs for _, flip in flips for flow in pair.flows}
+    rows = [replies_of(run, turns) for run in dict.fromkeys(runs)]
+    for pair, flips in pairs:
         _show_pair(console, pair, show_all)
-        for line in _flip_lines(pair, own, rows, MAX_FLIPS if show_all else 0):
+        for line in _flip_lines(pair, flips, rows, MAX_FLIPS if show_all else 0):
             print_line(console, line)
         for d in pair.differences:
             if d.more:
                 needed = format_more_conversations(d.more)
                 print_line(console, f"{d.measure.name}: not significant; about {needed} like these are needed")
-    told = (
+    legend = (
         f"* primary measure; 95 %: bootstrap over conversations; p: {TEST_ASSUMPTION}; two-sided; adjusted by maxT over"
     )
-    told += f" {max(1, comparison.family)} tests of all pairs"
-    told += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
-    print_line(console, told, "dim")
+    legend += f" {max(1, comparison.family)} tests of all pairs"
+    legend += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
+    print_line(console, legend, "dim")
     if not show_all:
-        more = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
+        secondary = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
         folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
-        steps = [(f"compare {folders} --all", f"{more} more measures, and more turns")]
-        print_commands(console, [*steps, (f"report {folders} -o run.html", "one page for the browser")])
+        commands = [(f"compare {folders} --all", f"{secondary} more measures, and more turns")]
+        print_commands(console, [*commands, (f"report {folders} -o run.html", "one page for the browser")])
 
 
 def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
     print_line(console, str(pair), "bold")
     names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "verdict"]
     columns = [*names, *(("p", "d_z", "detectable") if show_all else ())]
-    shown = [d for d in pair.differences if d.primary or show_all]
-    unknown = [d.measure.title for d in shown if d.kind == "unknown"]
-    rows = [_row(d)[: len(columns)] for d in sorted(shown, key=lambda d: not d.primary) if d.kind != "unknown"]
+    measures = [d for d in pair.differences if d.primary or show_all]
+    unknown = [d.measure.title for d in measures if d.kind == "unknown"]
+    rows = [_row(d)[: len(columns)] for d in sorted(measures, key=lambda d: not d.primary) if d.kind != "unknown"]
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
         print_line(console, f"unknown for A or B: {', '.join(unknown)}")
@@ -85,37 +85,37 @@ def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
 
 def _row(d: Judgement) -> list[Cell]:
     """Return the row of a measure; a significant verdict is green or red."""
-    *cells, word = d.cells
-    reading = Text(word, style={"better": "green", "worse": "red"}.get(d.kind, ""))
+    *cells, text = d.cells
+    verdict = Text(text, style={"better": "green", "worse": "red"}.get(d.kind, ""))
     p = "-" if d.p is None else f"{d.p:.2g}"
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-    return [d.measure.title + (" *" if d.primary else ""), *cells, reading, p, d_z, format_number(d.visible)]
+    return [d.measure.title + (" *" if d.primary else ""), *cells, verdict, p, d_z, format_number(d.visible)]
 
 
 def _flips_to_show(pair: FlowPair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
     """Return the largest flips of primary measures, lost or gained; for costs the turns that cost most more."""
-    found = []
+    chosen = []
     for name in (name for name in primary if name in pair.paired):
-        for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
+        for direction, flips in (("lost", pair.lost), ("gained", pair.gained)):
             own = [flip for flip in flips if flip.metric == name]
-            if word == "lost" and pair[name].measure in COSTS:
+            if direction == "lost" and pair[name].measure in COSTS:
                 own = largest_losses(pair.paired[name], MAX_FLIPS_OF_A_MEASURE)
-            found += [(word, flip) for flip in own[:MAX_FLIPS_OF_A_MEASURE]]
-    return found
+            chosen += [(direction, flip) for flip in own[:MAX_FLIPS_OF_A_MEASURE]]
+    return chosen
 
 
 def _flip_lines(
-    pair: FlowPair, shown: Sequence[tuple[str, Flip]], rows: Sequence[RepliesByTurn], most: int
+    pair: FlowPair, chosen: Sequence[tuple[str, Flip]], rows: Sequence[RepliesByTurn], max_more: int
 ) -> Iterator[str]:
     """Yield the replies of the chosen flips, worst first, with the reasons; then at most `most` other flips."""
     sides = [(pair.a, rows[0], pair.flows[0]), (pair.b, rows[-1], pair.flows[1])]
-    for word, flips in (("lost", pair.lost), ("gained", pair.gained)):
-        own = [flip for of, flip in shown if of == word]
-        yield from (line if line.startswith(" ") else f"{word}: {line}" for line in format_flips(own, sides))
-        rest = [flip for flip in flips if flip not in own] if most else []
-        yield from (f"{word}: {flip}" for flip in rest[:most])
-        if len(rest) > most:
-            yield f"... and {len(rest) - most} more {word} (--json has all)"
+    for direction, flips in (("lost", pair.lost), ("gained", pair.gained)):
+        own = [flip for each, flip in chosen if each == direction]
+        yield from (line if line.startswith(" ") else f"{direction}: {line}" for line in format_flips(own, sides))
+        rest = [flip for flip in flips if flip not in own] if max_more else []
+        yield from (f"{direction}: {flip}" for flip in rest[:max_more])
+        if len(rest) > max_more:
+            yield f"... and {len(rest) - max_more} more {direction} (--json has all)"
 
 
 def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
@@ -126,17 +126,17 @@ def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     print_line(console, first, style)
     for line in rest:
         print_line(console, line)
-    moved = [judged for judged in verdict.measure_verdicts if judged.paired.changed]
-    moved = [each for each in moved if each.kind == "worse" or (each.verdict == "undecided" and not each.advises)]
+    changed = [each for each in verdict.measure_verdicts if each.paired.changed]
+    changed = [each for each in changed if each.kind == "worse" or (each.verdict == "undecided" and not each.advises)]
     if explain:
-        lost = [(judged, largest_losses(judged.paired, MAX_FLIPS)) for judged in moved]
-        rows = replies_of(run, {(judged.flow, flip.key) for judged, flips in lost for flip in flips})
-        for judged, flips in lost:
-            for line in format_flips(flips, [(verdict.run_id, rows, judged.flow)]):
-                print_line(console, f"    {line}" if line.startswith(" ") else f"{judged.flow}: {line}")
-    elif moved and (flips := largest_losses(moved[0].paired, MAX_FLIPS_OF_A_MEASURE)):
-        shown = "; ".join(map(str, flips))
-        print_line(console, f"worst turns of {moved[0].flow} (--explain has more): {shown}")
+        lost = [(each, largest_losses(each.paired, MAX_FLIPS)) for each in changed]
+        rows = replies_of(run, {(each.flow, flip.key) for each, flips in lost for flip in flips})
+        for each, flips in lost:
+            for line in format_flips(flips, [(verdict.run_id, rows, each.flow)]):
+                print_line(console, f"    {line}" if line.startswith(" ") else f"{each.flow}: {line}")
+    elif changed and (flips := largest_losses(changed[0].paired, MAX_FLIPS_OF_A_MEASURE)):
+        examples = "; ".join(map(str, flips))
+        print_line(console, f"worst turns of {changed[0].flow} (--explain has more): {examples}")
     print_line(console, f"all measures: {', '.join(FILES)} in {run.path}")
 
 
@@ -148,10 +148,10 @@ def reliabilities(run: Run) -> list[str]:
     flows, lines = run.turn_values, []
     for name in primary_family(flows.values(), run.header["spec"].get("primary", ())):
         for label, rows in flows.items() if measure(name) not in COSTS else ():
-            found = reliability(known_of(rows, name), epochs)
+            estimates = reliability(known_of(rows, name), epochs)
             parts = [
                 f"{estimator[:-1]}{epochs} {mean:.2f}" + (" [{:.2f}, {:.2f}]".format(*interval) if interval else "")
-                for estimator, (mean, interval) in found.items()
+                for estimator, (mean, interval) in estimates.items()
             ]
             # None where no turn of imported answers has all epochs.
             lines += [f"{name} of {label} from {PASS_THRESHOLD:g} on: {', '.join(parts)}"] if parts else []

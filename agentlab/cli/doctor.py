@@ -1,4 +1,4 @@
-"""`agentlab doctor`: lists what this machine has and lacks, one line each, with what to do."""
+"""`agentlab doctor`: list installed and missing parts, one line each, with the remedy."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EXTRAS = {
     "lxml": "web",
 }
 KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
-ROOM_NEEDED = 3e9
+MIN_FREE_BYTES = 3e9
 
 
 def examine(arguments: argparse.Namespace) -> int:
-    """Print the list; return 1 if the default run cannot work on this machine."""
+    """Print the list; return 1 if the default run cannot work on this machine, else 0."""
     healthy = True
     for good, line in _findings():
         echo(f"{'ok ' if good else 'NO ' if good is False else '-- '} {line}")
@@ -50,12 +50,12 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
         if package not in installed:
             yield None, f"extra not installed: {package} (pip install 'agentlab-harness[{extra}]')"
     home = weights.home()
-    there = home if home.exists() else home.parent if home.parent.exists() else home.anchor
-    free = shutil.disk_usage(there).free
-    yield free > ROOM_NEEDED, f"AGENTLAB_HOME {home}, {free / 1e9:.0f} GB free"
-    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
-    if own:
-        yield Path(own).is_file(), f"AGENTLAB_LOCAL_MODEL {own}"
+    existing = home if home.exists() else home.parent if home.parent.exists() else home.anchor
+    free = shutil.disk_usage(existing).free
+    yield free > MIN_FREE_BYTES, f"AGENTLAB_HOME {home}, {free / 1e9:.0f} GB free"
+    own_model = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    if own_model:
+        yield Path(own_model).is_file(), f"AGENTLAB_LOCAL_MODEL {own_model}"
     for name in weights.names():
         present = weights.is_present(name)
         yield present or None, f"weights {name}: {'installed' if present else f'missing (agentlab pull {name})'}"
@@ -63,8 +63,8 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
         yield _keys(provider, variables)
     base_url = os.environ.get("OPENAI_BASE_URL")
     if base_url:
-        shown = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
-        yield _accepts_connections(base_url), f"OPENAI_BASE_URL {shown}"
+        address = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
+        yield _accepts_connections(base_url), f"OPENAI_BASE_URL {address}"
 
 
 def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:

@@ -1,4 +1,4 @@
-"""Prints lines outside tables: the only module of the command line that prints."""
+"""Print lines outside tables; no other module of the command line calls `print`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 from agentlab.core.escaping import escape_block, printable
 
 _PLAIN = {ord(c): plain for c, plain in zip("│├└─·…•", ("|", "|", "`", "-", "-", "...", "*"), strict=True)}
-"""Guides and signs of ours in ASCII."""
+"""ASCII replacements of the tree lines and signs that the command line prints."""
 
 
 def accept_any_encoding() -> None:
-    """Let the output show every text: plain guides, and escapes of what its encoding, such as cp1252, does not have."""
+    """Make stdout and stderr accept every text: characters outside their encoding become ASCII or escapes."""
 
     def plain(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError)
@@ -27,10 +27,10 @@ def accept_any_encoding() -> None:
 
 
 def echo(line: str, *, error: bool = False) -> None:
-    """Print a line of ours; untrusted text in it is escaped."""
+    """Print a line, with untrusted text in it escaped."""
     print(escape_block(line), file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def echo_block(text: str) -> None:
-    """Print several lines that are ours, such as JSON."""
+    """Print trusted lines, such as JSON."""
     print(printable(text), flush=True)

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C in a chat: it cancels a reply or a command, and does nothing anywhere else."""
+"""Ctrl-C in a chat: it cancels a reply or a command, and does nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Self
 class Interrupts:
     """Makes Ctrl-C raise KeyboardInterrupt only inside `interruptible`, once per typed line.
 
-    Elsewhere it would leave work half done, and a second Ctrl-C would end the program.
+    Elsewhere it would leave work unfinished, and a second Ctrl-C would end the program.
     """
 
-    _is_taken = False
+    _is_allowed = False
     _pending = False
 
     def __enter__(self) -> Self:
@@ -31,15 +31,15 @@ class Interrupts:
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
         """Allow Ctrl-C inside this block. A Ctrl-C pressed since `forget` takes effect at once."""
-        self._is_taken = True
+        self._is_allowed = True
         try:
             if self._pending:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._is_taken = False
+            self._is_allowed = False
 
     def _interrupt(self, number: int, frame: object) -> None:
         is_first, self._pending = not self._pending, True
-        if self._is_taken and is_first:
+        if self._is_allowed and is_first:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`agentlab judge`: grades the replies of a finished run with a model, and checks it against human labels."""
+"""`agentlab judge`: grade the replies of a finished run with a model, and check it against human labels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def judge(arguments: argparse.Namespace) -> None:
     if arguments.suggest and not arguments.labels:
         raise ConfigError("--suggest needs --labels FILE, the file to write the replies to")
     if arguments.labels and not arguments.suggest and not Path(arguments.labels).exists():
-        raise ConfigError(f"there is no file {arguments.labels}; make it with --suggest 20")
+        raise ConfigError(f"{arguments.labels} does not exist; create it with --suggest 20")
     run = open_run(arguments.run)
     model = arguments.model or DEFAULT_JUDGE_MODEL
     if model in run.header["models"].values():
         echo(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
-    given = spec_overrides(arguments, ("mode", "recordings", "concurrency"))
+    options = spec_overrides(arguments, ("mode", "recordings", "concurrency"))
     with Display() as display:
-        standing = judge_run(
+        report = judge_run(
             run,
             arguments.rubric,
             model=model,
@@ -36,16 +36,16 @@ def judge(arguments: argparse.Namespace) -> None:
             known_answers=arguments.known_answers,
             prepare=fetch,
             on_progress=partial(display.count, "judged"),
-            **given,
+            **options,
         )
-    echo(str(standing))
+    echo(str(report))
     if arguments.suggest:
         file = Path(arguments.labels)
         labels = read_labels(file, replies(run)) if file.exists() else {}
         blank = [reply for reply, label in labels.items() if label is None]
-        waiting = {reply[1:] for reply in blank}
-        chosen = [turn for turn in standing.next_to_label(arguments.suggest + len(waiting)) if turn not in waiting]
-        fresh = add_rows(file, rows_to_label(run, chosen[: arguments.suggest]))
-        beside = f", with {len(blank)} that have no label yet" if blank else ""
-        echo(f"{fresh} replies to label are in {file}{beside}: fill in the column `label` (0 to 1), then judge again")
+        suggested = {reply[1:] for reply in blank}
+        chosen = [turn for turn in report.next_to_label(arguments.suggest + len(suggested)) if turn not in suggested]
+        added = add_rows(file, rows_to_label(run, chosen[: arguments.suggest]))
+        rest = f", with {len(blank)} that have no label yet" if blank else ""
+        echo(f"{added} replies to label are in {file}{rest}: fill in the column `label` (0 to 1), then judge again")
     echo(f"next: agentlab compare {arguments.run}")

@@ -1,4 +1,4 @@
-"""`agentlab list`: names for a spec, settings of flows, prompts, tools of servers, the schema of a spec."""
+"""`agentlab list`: names for a spec, settings and prompts of flows, tools of servers, the schema of a spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentlab.workbench.variants import make_variant, placeholders
 
 ROOMS = {"flows": "flows", "tools": "tools", "memory": "memory", "scorers": "evals.scorers"}
 NARROWED_BY = {"spec": ("prompts",), "flow": ("flows", "prompts"), "mcp": ("tools",), "data": ("tools",)}
-"""Which lists an argument narrows."""
+"""Argument -> lists that it narrows."""
 
 
 def list_names(arguments: argparse.Namespace) -> None:

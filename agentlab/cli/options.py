@@ -1,6 +1,6 @@
-"""Every command and every flag of the command line, each defined once.
+"""Commands and flags of the command line, each defined once.
 
-An argument means the same in every command; `NARROWED` gives a command another default, or a help that says more.
+An argument has one meaning in every command; `NARROWED` gives it another default or a longer help in one command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def limit(typed: str) -> tuple[str, float]:
 
 
 Settings: TypeAlias = dict[str, Any]
-"""Keywords of `argparse.ArgumentParser.add_argument`."""
+"""Keyword arguments of `argparse.ArgumentParser.add_argument`."""
 REPEATED: Settings = {"action": "append", "default": []}
 LIMITS: Settings = {**REPEATED, "type": limit, "metavar": "M=X"}
 SWITCH: Settings = {"action": "store_true"}
@@ -39,7 +39,7 @@ ARGUMENTS: dict[str, Settings] = {
     "conversation": {"metavar": "CONVERSATION", "help": "id of a conversation"},
     "datasets": {"metavar": "DATASET", "nargs": "+", "help": "data set folders"},
     "flow": {"metavar": "FLOW", "nargs": "?", "default": "chatbox", "help": "flow, name or file (default: chatbox)"},
-    "folder": {"metavar": "FOLDER", "nargs": "?", "default": ".", "help": "the folder (default: this one)"},
+    "folder": {"metavar": "FOLDER", "nargs": "?", "default": ".", "help": "a folder (default: the current one)"},
     "format": {"choices": ["predictions"], "help": "answers of other systems, one per row"},
     "models": {"metavar": "MODEL", "nargs": "+", "help": "names from `agentlab list models`, or default"},
     "packs": {"metavar": "PACK", "nargs": "+", "help": "folders with predictions and published.json"},
@@ -53,7 +53,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--baseline": {"required": True, "metavar": "FILE", "help": "the baseline, one line per turn"},
     "--block": {"type": int, "metavar": "N", "help": "size of a prefix cache's blocks in tokens (default: 1)"},
     "--cached-share": {"type": float, "metavar": "X", "help": "share of input tokens from a cache, 0 to 1"},
-    "--concurrency": {"type": int, "metavar": "N", "help": "conversations in flight"},
+    "--concurrency": {"type": int, "metavar": "N", "help": "conversations to run at the same time"},
     "--data": {"metavar": "DIR", "help": "data folder of the flow ego"},
     "--dataset": {"action": "append", "metavar": "DIR", "help": "a data set folder; repeat for several"},
     "--decode": {"type": float, "metavar": "N", "help": "output tokens per second"},
@@ -67,17 +67,17 @@ ARGUMENTS: dict[str, Settings] = {
     "--improves": {**REPEATED, "metavar": "M", "help": "claim to test: B is better in measure M"},
     "--json": {**SWITCH, "help": "print JSON instead of tables"},
     "--junit": {"metavar": "FILE", "help": "write JUnit XML to FILE"},
-    "--keep-failures": {**SWITCH, "help": "with --resume, do not ask again what failed at the provider"},
+    "--keep-failures": {**SWITCH, "help": "with --resume, keep turns that failed at the provider"},
     "--known-answers": {"type": count, "default": 8, "metavar": "N", "help": "control replies to judge (default: 8)"},
     "--labels": {"metavar": "FILE", "help": "human labels (CSV)"},
-    "--limit": {"type": int, "metavar": "N", "help": "conversations of each data set"},
+    "--limit": {"type": int, "metavar": "N", "help": "conversations to take from each data set"},
     "--looks": {"type": int, "metavar": "K", "help": "interim tests for a regression (default: 8)"},
     "--margin": {**LIMITS, "help": "loss in measure M that the gate tolerates"},
     "--markdown": {"metavar": "FILE", "help": "write the tables to FILE as Markdown"},
     "--max-loss": {**LIMITS, "help": "claim to test: B loses at most X in measure M"},
     "--mcp": {"metavar": "CONFIG", "help": "a JSON file of MCP servers"},
     "--memory": {"metavar": "FOLDER", "help": "folder for chat and memory (default: in AGENTLAB_HOME)"},
-    "--minimum": {"type": int, "default": 0, "metavar": "N", "help": "fewest tokens that are cached (default: 0)"},
+    "--minimum": {"type": int, "default": 0, "metavar": "N", "help": "shortest cached prefix, in tokens (default: 0)"},
     "--mode": {"choices": get_args(Mode), "help": "live (default), record, replay, or auto (replay, else record)"},
     "--model": {"metavar": "MODEL", "help": "provider/model"},
     "--out": {"metavar": "PATH", "help": "run folder to write (default: results/<run id>)"},
@@ -145,13 +145,13 @@ NARROWED: dict[str, Settings] = {
     "cost --model": {"help": "price every call as this model"},
     "judge --model": {"help": "the judge (default: local/qwen2.5-coder-1.5b)"},
     "judge --mode": {"help": "live, record, replay, or auto (default: replay, else record)"},
-    "judge --concurrency": {"default": 1, "help": "replies in flight (default: 1)"},
+    "judge --concurrency": {"default": 1, "help": "replies to judge at the same time (default: 1)"},
     "report --out": {"default": "run.html", "help": "the page (default: run.html)"},
     "export --out": {"help": "the table (default: RUN.csv or RUN.parquet)"},
     "import --out": {"help": "run folder to write (default: results/<name of PATH>)"},
     "reproduce --out": {"help": "folder for the imported run (one PACK)"},
 }
-"""Settings of an argument in one command."""
+"""Settings of an argument for one command."""
 GROUPS = {
     "compare flows": "run chat compare gate replay fork",
     "look closer": "show report cost memory judge export",
@@ -161,7 +161,7 @@ GROUPS = {
 """Commands in the order of `agentlab --help`."""
 REMOVED = {
     "cache": "cost RUN",
-    "convert": "run SPEC, to make the run again",
+    "convert": "run SPEC",
     "prompts": "list prompts",
     "reprice": "cost RUN --prices FILE",
     "schema": "list schema",
@@ -169,4 +169,4 @@ REMOVED = {
     "trace": "show RUN CONVERSATION --trace",
     "view": "report RUN",
 }
-"""Commands of earlier versions, each with the one that does it now."""
+"""Removed command -> its replacement."""

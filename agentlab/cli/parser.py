@@ -1,4 +1,4 @@
-"""The command line: what can be typed. Every error a user can cause is one line, and the exit code 1."""
+"""The command line. Every error that a user can cause prints one line and ends with exit code 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentlab.core.gc_tuning import relax_gc
 from agentlab.core.version import __version__
 
 HELP = Path(__file__).parent / "help"
-"""A file per command: one line for the overview, then examples and explanations."""
+"""One file per command: a line for the overview, then examples and explanations."""
 MAX_WIDTH = 72
 START = """
 start with:
@@ -38,11 +38,11 @@ start with:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 done, 1 an error, 2 and 3 as `gate` defines them, 130 interrupted, 128 plus the number of a signal that ended it.
+    0 done, 1 error, 2 and 3 as `gate` defines them, 130 interrupted, 128 plus n ended by signal n.
     """
     if argv is None:
         relax_gc()
-        atexit.register(gc.freeze)  # an interpreter that is about to end walks over everything once more
+        atexit.register(gc.freeze)  # an ending interpreter would collect all objects once more
     resume_hint = ""
     accept_any_encoding()
     try:
@@ -78,14 +78,14 @@ def _fail(message: str, code: int = 1) -> int:
 def _log_to_stderr(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
-    # The handler has a level of its own: a run's log file opens the loggers to everything.
+    # The handler needs its own level, because a run's log file sets the loggers to DEBUG.
     handler.setLevel(level)
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def _end_workers(number: int, frame: object) -> None:
     """End worker processes at once, without their tracebacks."""
-    import multiprocessing  # not at every start
+    import multiprocessing  # slow to import, rarely needed
 
     for child in multiprocessing.active_children():
         child.terminate()
@@ -93,7 +93,7 @@ def _end_workers(number: int, frame: object) -> None:
 
 @contextlib.contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
-    """Raise Terminated inside this block on SIGTERM and SIGHUP, so that servers end and temporary folders go."""
+    """Raise Terminated inside this block on SIGTERM and SIGHUP, so that servers and temporary files are cleaned up."""
 
     def end(number: int, frame: object) -> NoReturn:
         raise Terminated(number)
@@ -114,9 +114,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of a command line; `handler` is what runs it.
+    """Return the arguments of a command line; `handler` names the function that runs it.
 
-    Raises ConfigError for what cannot be run, SystemExit after `--help` and `--version`.
+    Raises ConfigError for an invalid command line, SystemExit after `--help` and `--version`.
     """
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help"):
@@ -145,7 +145,7 @@ def help_of(name: str) -> tuple[str, str]:
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:
-    """Return the parser of a command; raise ConfigError if there is none of that name."""
+    """Return the parser of a command; raises ConfigError if the command does not exist."""
     if name not in COMMANDS:
         raise ConfigError(plugins.unknown_name("command", name, COMMANDS))
     (handler, arguments), (line, page) = COMMANDS[name], help_of(name)

@@ -1,4 +1,4 @@
-"""Shows the progress of runs, of other work and of downloads, and the steps of a turn."""
+"""Show the progress of runs, of other work and of downloads, and the steps of a turn."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from agentlab.models import weights
 
 MAX_TITLE_WIDTH = 44
 SECONDS_BETWEEN_LINES = 10.0
-"""In a log; on a terminal the bar moves all the time."""
+"""Seconds between two lines in a log; a terminal has a moving bar."""
 SHOW_BAR_AFTER_SECONDS = 1.0
-"""For work that runs no flow and is often done at once."""
+"""Delay of the bar for work that runs no flow and often ends at once."""
 DRAWN_PER_SECOND = 5
 
 
 class Display:
-    """Bars on stderr, so that tables on stdout can be piped; without a terminal a line now and then."""
+    """Progress bars on stderr, so that tables on stdout can be piped; without a terminal occasional lines."""
 
     def __init__(self, counted: type[bars.ProgressColumn] = bars.MofNCompleteColumn) -> None:
         self._console = Terminal(stderr=True)
@@ -42,7 +42,7 @@ class Display:
             refresh_per_second=DRAWN_PER_SECOND,
         )
         self._tasks: dict[str, bars.TaskID] = {}
-        self._paces: dict[str, ProgressTracker] = {}
+        self._trackers: dict[str, ProgressTracker] = {}
         self._last_line = float("-inf")
 
     def __enter__(self) -> Self:
@@ -72,18 +72,18 @@ class Display:
             self._console.print(line if progress.done else label)
 
     def count(self, what: str, done: int, total: int) -> None:
-        """Show work that runs no flow, if it takes long enough to be seen."""
-        if what not in self._paces:
-            patience = SHOW_BAR_AFTER_SECONDS if self._console.is_terminal else SECONDS_BETWEEN_LINES
-            begin = time.monotonic() + patience
+        """Show work that runs no flow, if it takes long enough."""
+        if what not in self._trackers:
+            delay = SHOW_BAR_AFTER_SECONDS if self._console.is_terminal else SECONDS_BETWEEN_LINES
+            start = time.monotonic() + delay
             show = partial(self.update, what=what)
-            self._paces[what] = ProgressTracker(
-                total, lambda progress: show(progress) if time.monotonic() >= begin else None
+            self._trackers[what] = ProgressTracker(
+                total, lambda progress: show(progress) if time.monotonic() >= start else None
             )
-        self._paces[what].set_progress(done, 0, total, "")
+        self._trackers[what].set_progress(done, 0, total, "")
 
     def print_event(self, trace: Trace, item: StreamItem) -> None:
-        """Print what happens in a turn, a line each; not its text, which comes in pieces."""
+        """Print an event of a turn as a line; the text of the reply is left out, because it comes in pieces."""
         if line := line_of(item):
             print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
 
@@ -98,8 +98,8 @@ def fetch(names: Iterable[str]) -> None:
 def line_of(item: StreamItem) -> str:
     """Format an item of the stream as a line, its parts two spaces apart; "" if it needs none."""
     match item:
-        case TurnStarted(asked=asked):
-            return f"asked: {_short(asked.text)}"
+        case TurnStarted(asked=message):
+            return f"asked: {_short(message.text)}"
         case StepEnded(event=event) if event.is_billable or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Names of hundreds of tools would leave no room for the result of the call.

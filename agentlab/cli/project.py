@@ -42,7 +42,7 @@ def lint(arguments: argparse.Namespace) -> int:
         dataset = load_dataset(folder)
         lines = find_mistakes(dataset)
         findings += len(lines)
-        notes = [f"note: {small}"] if (small := too_few_conversations(dataset)) else []
+        notes = [f"note: {too_small}"] if (too_small := too_few_conversations(dataset)) else []
         total = f"{dataset.name}: {len(lines)} found in {len(dataset.conversations)} conversations"
         for line in (*lines, *notes, total):
             echo(" ".join(line.splitlines()))

@@ -28,8 +28,8 @@ def score(arguments: argparse.Namespace) -> None:
         run = score_run(arguments.run, arguments.scorer, arguments.primary, partial(display.count, "graded"))
     # Show every measure if the user named the scorers.
     show_run(run, arguments.all or bool(arguments.scorer))
-    if judged := [name for name in graders if name.startswith(JUDGE_METRIC_PREFIX)]:
-        echo(f"{', '.join(judged)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
+    if lost := [name for name in graders if name.startswith(JUDGE_METRIC_PREFIX)]:
+        echo(f"{', '.join(lost)} was dropped; `agentlab judge {arguments.run}` adds it again from recordings")
 
 
 def _note(line: str) -> None:
@@ -40,9 +40,9 @@ def import_answers(arguments: argparse.Namespace) -> None:
     source = Path(arguments.path)
     out = arguments.out or Path("results") / (source if source.is_dir() else source.parent).resolve().name
 
-    given = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
+    options = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
     with Display() as display:
-        run = import_predictions(source, out, **given, on_progress=display.count)
+        run = import_predictions(source, out, **options, on_progress=display.count)
     show_run(run, at_most=COMPARED_AT_ONCE)
 
 
@@ -51,10 +51,10 @@ def reproduce(arguments: argparse.Namespace) -> int:
         raise ConfigError("--out takes one pack; leave it out, or name one pack")
     console, page, agrees = new_console(), [], True
     for folder in arguments.packs:
-        found = reproduce_pack(folder, arguments.out, _note)
-        agrees &= found.agrees
-        parts = list(sections(found))
-        page.append(markdown(parts, found.pack.name))
+        result = reproduce_pack(folder, arguments.out, _note)
+        agrees &= result.agrees
+        parts = list(sections(result))
+        page.append(markdown(parts, result.pack.name))
         for part in parts:
             if isinstance(part, str):
                 print_line(console, part)

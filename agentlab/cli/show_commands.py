@@ -69,18 +69,18 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def cost(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.run)
-    given = {name: getattr(arguments, name) for name in ("model", "cached_share", "prefill", "decode", "per_call")}
-    given = {name: value for name, value in given.items() if value is not None}
-    block = arguments.block if given or arguments.prices or arguments.block is not None else 1
+    options = {name: getattr(arguments, name) for name in ("model", "cached_share", "prefill", "decode", "per_call")}
+    options = {name: value for name, value in options.items() if value is not None}
+    block = arguments.block if options or arguments.prices or arguments.block is not None else 1
     rules = None if block is None else CacheRules(block=block, minimum=arguments.minimum)
     prices = load_prices(arguments.prices or run.header["spec"].get("prices"))
-    table = Repricing(prices=prices, cache=rules, **given).table(run)
+    table = Repricing(prices=prices, cache=rules, **options).table(run)
     echo(f"{run.run_id}: same replies, calls and tokens; no model calls")
     console = new_console()
     rows = [[str(name), *map(_cell, table[name])] for name in table]
-    print_table(console, "recorded and recomputed (there)", ["", *table.index], rows)
+    print_table(console, "recorded and repriced", ["", *table.index], rows)
     if rules and (lost := breaks(run, rules)):
-        rows = [[where, f"{times:,}", f"{tokens:,}"] for where, times, tokens in lost]
+        rows = [[location, f"{times:,}", f"{tokens:,}"] for location, times, tokens in lost]
         heading = "prompts that leave the cached prefix: flow, phase, first part that differs"
         print_table(console, heading, ["", "times", "tokens lost"], rows)
 

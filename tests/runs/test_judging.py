@@ -128,7 +128,7 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
 def test_missing_label_file_is_an_error_unless_written(run, tmp_path, capsys):
     given = ["judge", str(run.path), "--model", "scripted/none", "--labels", str(tmp_path / "nofile.csv")]
     assert main(given) == 1
-    assert "there is no file" in capsys.readouterr().err
+    assert "does not exist; create it with --suggest 20" in capsys.readouterr().err
 
 
 def test_judged_text_cannot_close_its_marks(run):

@@ -135,5 +135,5 @@ def test_table_counts_repeated_turns(tmp_path, own_home, monkeypatch, capsys, fl
     main([*given, "--resume", *flags])
     shown = capsys.readouterr().out
     is_kept = "--keep-failures" in flags
-    assert ("3 turns were asked again after a failure of the provider" in shown) is not is_kept
+    assert ("3 turns were run again after a failure of the provider" in shown) is not is_kept
     assert json.loads((tmp_path / "run" / "run.json").read_text()).get("asked_again") == (None if is_kept else 3)

@@ -82,7 +82,7 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("/flwo", "unknown command '/flwo'"),
         ("/flow nowhere", "nowhere"),
         ("/model nobody/x", "nobody"),
-        ("/model local/qwen2.5-coder-1.5b", "is not on this machine"),
+        ("/model local/qwen2.5-coder-1.5b", "is not installed"),
         ("/trace", "no trace yet"),
         ("/save", "nothing to save"),
         ("/canvas", "no canvas yet"),

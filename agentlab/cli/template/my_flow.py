@@ -1,6 +1,6 @@
-"""A flow of your own: look something up, ask the model, answer. Change it, and run `agentlab run` again.
+"""Your own flow: search, call the model, reply. Change it and run `agentlab run` again.
 
-Every verb of the session (retrieve, complete, call_tool, recall, remember, parallel, ...) is counted for you.
+The session counts every call of its verbs (retrieve, complete, call_tool, recall, remember, parallel, ...).
 """
 
 import agentlab as al
@@ -10,12 +10,12 @@ PROMPTS = {"system": "Answer in one sentence, from these passages alone; say so 
 
 
 async def respond(turn: al.UserTurn, session: al.Session) -> al.Reply:
-    passages = await session.retrieve(turn.text)  # as many as retrieval.top_k says
+    passages = await session.retrieve(turn.text)  # retrieval.top_k passages
     listed = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, 1))
     system = al.Message(role="system", text=session.prompt("system", passages=listed))
     question = al.Message(role="user", text=turn.text)
     completion = await session.complete([system, *session.load_conversation(), question])
     answer = completion.text
-    session.save_message("user", turn.text)  # what the next turn's load_conversation brings
+    session.save_message("user", turn.text)  # for load_conversation in the next turn
     session.save_message("agent", answer)
     return al.Reply(text=answer, citations=al.cite(answer, passages))

@@ -88,7 +88,7 @@ def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
     for _ in range(2):
         assert main(["show", str(run.path), "c1"]) == 0
         shown = capsys.readouterr().out
-        assert "the data set is not here, or has changed since" in shown and "reference:" not in shown
+        assert "the data set is missing or has changed" in shown and "reference:" not in shown
         assert "asked: How heavy is the ball?" in shown and "to the last word" in " ".join(shown.split())
         assert main(["show", "--trace", str(run.path), "c1", "--flow", "answers"]) == 0
         assert "asked: How heavy" in capsys.readouterr().out

@@ -152,12 +152,12 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
     assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 8 times; saved 48")
     assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second
     assert main(["gate", "a", "--sequential", "--baseline", "base.jsonl"]) == 1
-    assert "--sequential runs a spec" in capsys.readouterr().err
+    assert "--sequential needs a spec" in capsys.readouterr().err
     assert main(["gate", "spec.yaml", "--baseline", "base.jsonl"]) == 1
     assert "add --sequential to run that spec" in capsys.readouterr().err
     for option, value in (("--mode", "replay"), ("--looks", "3")):
         assert main(["gate", "a", "--baseline", "base.jsonl", option, value]) == 1
-        assert f"{option} is for flows that are run now; add --sequential" in capsys.readouterr().err
+        assert f"{option} works with --sequential only" in capsys.readouterr().err
     assert main([*sequential, "c", "--looks", "0"]) == 1
     assert "looks is 0" in capsys.readouterr().err
 
