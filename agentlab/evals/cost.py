@@ -56,41 +56,41 @@ class CacheRules:
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.minimum < 0:
-            raise ConfigError("a cache has blocks of one token or more, and a minimum of 0 or more")
+            raise ConfigError("cache: block must be 1 or more, minimum 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixUse:
-    """One call, and what it shares with the calls before it; all counts in tokens."""
+    """A call and the prefix that it shares with earlier calls; all counts in tokens."""
 
     call: ModelCall
     parts: list[tuple[str, str]]
-    """The prompt in the order in which it is read, each part with its name."""
+    """Parts of the prompt in order, each as a name and a text."""
     ideal: int
-    """What the rules allow to be served from the cache."""
+    """Tokens that the cache can serve under its rules."""
     broken_at: str | None
-    """The part of the prompt in which it left the nearest earlier one, before that had ended; None where it did not."""
+    """Name of the part in which the prompt leaves the nearest earlier prompt; None if it does not."""
     lost: int
-    """How much of that earlier prompt has to be read again because of it."""
+    """Tokens of that earlier prompt that the cache cannot serve because of this difference."""
 
 
 def prefix_uses(trace: Trace, rules: CacheRules) -> list[PrefixUse]:
-    """Every accepted call of the conversation, in order."""
+    """Return the answered calls of a conversation, in order."""
     uses: list[PrefixUse] = []
     for call in sorted(trace.events, key=attrgetter("id")):
         if not isinstance(call, ModelCall) or call.completion is None:
             continue
         parts = _parts(call.request)
         per_character = Fraction(call.completion.usage.input_tokens or 0, _length(parts) or 1)
-        # One that is still under way has left nothing in the cache.
+        # A call that is still running is not in the cache yet.
         ended = [
             use.parts
             for use in reversed(uses)
             if use.call.model == call.model and use.call.start + use.call.seconds <= call.start
         ]
-        # Of several that share as much the newest: it is what the conversation goes on from.
-        found = [(*_shared(was, parts), min(_length(was), _length(parts))) for was in ended]
-        shared, broken_at, nearest = max(found, default=(0, None, 0), key=itemgetter(0))
+        # Equal prefixes: take the newest prompt, which the conversation continues.
+        candidates = [(*_shared(earlier, parts), min(_length(earlier), _length(parts))) for earlier in ended]
+        shared, broken_at, nearest = max(candidates, default=(0, None, 0), key=itemgetter(0))
         ideal = int(shared * per_character) // rules.block * rules.block
         lost = int(nearest * per_character) - int(shared * per_character) if broken_at else 0
         ideal = ideal if ideal >= rules.minimum else 0
@@ -113,25 +113,25 @@ def _length(parts: list[tuple[str, str]]) -> int:
 
 
 def _shared(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> tuple[int, str | None]:
-    """Characters that both begin with, and the part of `other` in which they differ; None where one of them ends."""
-    shared = 0
-    for (_, mine), (name, yours) in zip(one, other, strict=False):
-        if mine != yours:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(mine, yours, strict=False))
-            return shared + sum(1 for _ in alike), name
-        shared += len(mine)
-    return shared, None
+    """Return the length of the common prefix, and the part of `other` that differs; None if one prompt ends first."""
+    length = 0
+    for (_, text), (name, other_text) in zip(one, other, strict=False):
+        if text != other_text:
+            equal = takewhile(lambda pair: pair[0] == pair[1], zip(text, other_text, strict=False))
+            return length + sum(1 for _ in equal), name
+        length += len(text)
+    return length, None
 
 
 def breaks(run: StoredRun, rules: CacheRules) -> list[tuple[str, int, int]]:
-    """Where prompts leave what was sent before (flow, phase, part), how often, and the tokens lost; the most first."""
+    """Return (flow, phase and part), number of breaks and lost tokens, the largest loss first."""
     lost: dict[str, list[int]] = defaultdict(list)
     for (flow, _, _), trace in run.traces.items():
         for use in prefix_uses(trace, rules):
             if use.broken_at is not None:
                 lost[f"{flow}, {use.call.phase}, {use.broken_at}"].append(use.lost)
-    found = [(where, len(tokens), sum(tokens)) for where, tokens in lost.items()]
-    return sorted(found, key=itemgetter(2), reverse=True)
+    rows = [(location, len(tokens), sum(tokens)) for location, tokens in lost.items()]
+    return sorted(rows, key=itemgetter(2), reverse=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class Repricing:
     """
 
     prices: PriceTable | None = None
-    """Dollars a token, from `al.load_prices`."""
+    """Dollars per token, from `al.load_prices`."""
     model: str | None = None
     """Model whose price every call gets; needs `prices`."""
     cached_share: float | None = None
@@ -150,44 +150,44 @@ class Repricing:
     cache: CacheRules | None = None
     """Rules of the cache, in place of `cached_share`."""
     prefill: float | None = None
-    """Input tokens a second."""
+    """Input tokens per second."""
     decode: float | None = None
-    """Output tokens a second."""
+    """Output tokens per second."""
     per_call: float = 0.0
     """Seconds of a call before it reads its input; used only with a speed."""
 
     def __post_init__(self) -> None:
         if self.cached_share is not None and not 0 <= self.cached_share <= 1:
-            raise ConfigError(f"the cached share {self.cached_share} is not between 0 and 1")
+            raise ConfigError(f"cached_share: {self.cached_share} is not between 0 and 1")
         if any(speed is not None and speed <= 0 for speed in (self.prefill, self.decode)) or self.per_call < 0:
-            raise ConfigError("a speed in tokens a second is above 0, and seconds a call are not below it")
+            raise ConfigError("prefill and decode must be above 0 tokens per second, per_call 0 or more seconds")
 
     def table(self, run: StoredRun) -> pd.DataFrame:
-        """Return a data frame with a row for each flow, recorded and recomputed ("there").
+        """Return a data frame with a row for each flow, recorded and repriced.
 
-        Columns: dollars, input tokens and cached tokens a turn, mean latency in seconds (the critical path of a turn),
+        Columns: dollars, input tokens and cached tokens per turn, mean latency in seconds (critical path of a turn),
         and the number of turns. NaN: a call has no price or no token count. Raises RunError for a run without calls.
         """
         import pandas as pd
 
         counted = {(row.play, row.turn) for row in run.turn_rows()}
         flows, figures = [], []
-        for play, trace in run.traces.items():
+        for trial, trace in run.traces.items():
             calls = self._calls(trace)
             for turn in trace.turns():
-                if (play, turn) in counted:
+                if (trial, turn) in counted:
                     events = trace.of_turn(turn)
-                    there = [calls.get(event.id, event) for event in events]
-                    flows.append(play[0])
-                    figures.append([*chain(*zip(_figures(events), _figures(there), strict=True))])
+                    repriced = [calls.get(event.id, event) for event in events]
+                    flows.append(trial[0])
+                    figures.append([*chain(*zip(_figures(events), _figures(repriced), strict=True))])
         if not flows:
-            raise RunError(f"{run.path} holds no calls, so none can be had elsewhere")
-        names = [f"{name}{where}" for name in FIGURES for where in ("", " there")]
+            raise RunError(f"{run.path} has no calls to reprice")
+        names = [f"{name}{suffix}" for name in FIGURES for suffix in ("", " repriced")]
         by_flow = pd.DataFrame(figures, flows, names, dtype=float).groupby(level=0, sort=False)
-        return by_flow.mean(skipna=False).drop(columns="input tokens / turn there").assign(turns=by_flow.size())
+        return by_flow.mean(skipna=False).drop(columns="input tokens / turn repriced").assign(turns=by_flow.size())
 
     def _calls(self, trace: Trace) -> dict[int, Event]:
-        """Return the recomputed calls of a conversation by their ids, without failed ones."""
+        """Return the repriced calls of a conversation by id, without failed calls."""
         uses = prefix_uses(trace, self.cache or CacheRules())
         return {use.call.id: self._call(use.call, use.ideal) for use in uses}
 

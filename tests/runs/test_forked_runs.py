@@ -142,11 +142,11 @@ def test_run_is_repriced_and_retimed_without_a_call(run, capsys):
         / 1e6
         for u in usages
     )
-    assert table.loc["rag_only", "USD / turn there"] == pytest.approx(expected / 8)
+    assert table.loc["rag_only", "USD / turn repriced"] == pytest.approx(expected / 8)
     tokens = sum(u.output_tokens for u in usages)
-    assert table.loc["rag_only", "latency s there"] == pytest.approx(1 + tokens / 10 / 8, abs=0.05)
+    assert table.loc["rag_only", "latency s repriced"] == pytest.approx(1 + tokens / 10 / 8, abs=0.05)
     assert main(["cost", "first", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert "USD / turn there" in shown and "no model calls" in shown
+    assert "USD / turn repriced" in shown and "no model calls" in shown
     assert main(["cost", "first", "--cached-share", "2"]) == 1
     assert main(["cost", "first", "--decode", "0"]) == 1

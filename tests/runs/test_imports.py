@@ -293,7 +293,7 @@ def test_run_without_calls_cannot_be_repriced(folder, capsys):
     assert main(["import", "predictions", str(folder), "--out", "run"]) == 0
     capsys.readouterr()
     assert main(["cost", "run", "--prefill", "100"]) == 1
-    assert capsys.readouterr().err == "agentlab: run holds no calls, so none can be had elsewhere\n"
+    assert capsys.readouterr().err == "agentlab: run has no calls to reprice\n"
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])

@@ -93,9 +93,9 @@ def test_tables_have_whole_numbers_intervals_and_no_nan(run):
 
 def test_the_matrix_has_the_turns_that_were_asked_for_worst_first(run):
     flipped = run.matrix("flipped", by="refusal_accuracy")
-    assert len(flipped.places) == 6 and {place[1] for place in flipped.places} == {1}
+    assert len(flipped.keys) == 6 and {key[1] for key in flipped.keys} == {1}
     assert "That is 12 a year.\n    refusal_accuracy 0.000" in repr(flipped)
-    assert run.matrix("failed").places == [] and len(run.matrix().places) == 72
+    assert run.matrix("failed").keys == [] and len(run.matrix().keys) == 72
     assert run.matrix(limit=2)._repr_html_().count("<tr>") == 3
 
 
@@ -109,7 +109,7 @@ def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
     comparison = compare(run)
     markdown = comparison._repr_markdown_()
     assert "| refusal_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
-    assert "more measures advise" in markdown
+    assert "secondary measures" in markdown
 
 
 def test_one_flow_and_a_running_run_show_their_results(shell, tmp_path, own_home):

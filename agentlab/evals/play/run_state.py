@@ -1,4 +1,4 @@
-"""State of a running run: each turn is graded and written when it ends, each conversation is checked and folded in.
+"""State of a run in progress: each turn is graded and written when it ends, each conversation is checked and folded in.
 Memory holds only the conversations in flight.
 
 A resumed run reads its folder one conversation at a time and folds finished ones in. An unfinished one counts for the

@@ -1,7 +1,6 @@
-"""What the page of a run shows, as plain data: turns as rows, flows as columns, and the traces as far as there is room.
+"""Data of the page of a run: turns as rows, flows as columns, and traces up to a size limit.
 
-Rows are turns of conversations, in their order; a play is one flow in one epoch, a column of values over the rows. All
-of it is folded from the run folder.
+Rows are turns of conversations, in order. A play is one flow in one epoch: a column of values over the rows.
 """
 
 from __future__ import annotations
@@ -29,54 +28,54 @@ from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
 ROWS_OF_A_CHUNK = 64
-"""Of which questions and replies are deflated together, and read once one of them is on the screen."""
+"""Rows whose texts are deflated together; the page inflates them when one is on the screen."""
 MAX_TRACE_BYTES = 12_000_000
 MAX_REPLY_BYTES = 6_000_000
-"""Bytes of the page; beyond that traces are left out, the best turns first, and replies cut."""
+"""Size limits in bytes: traces of the best conversations are left out, replies are truncated."""
 LENGTHS = (None, 2000, 600, 200)
-"""Characters of a reply to try, until the replies fit."""
+"""Lengths of a reply to try, in characters, until all replies fit."""
 MAX_SLICES = 24
-"""Values of a property that still divide the turns into something to look at."""
+"""Most values of a property that makes slices."""
 CUT_OFF = "cut off"
-"""Here all that ended at max_tokens; the rule of this name knows those that were wrong."""
+"""Cause of every reply that ended at max_tokens; the rule of this name covers only poor turns."""
 ALWAYS = ("kind", "id", "turn")
-Place = tuple[str, int]
-"""Conversation and turn: a row."""
+RowKey = tuple[str, int]
+"""Conversation and turn: the key of a row."""
 
 
 class Played(NamedTuple):
-    """One flow in one epoch: its turns and what they measure, by place."""
+    """One flow in one epoch: its turns and their measures, by row."""
 
     flow: int
-    """Its number among the sides."""
+    """Index of the flow in `Content.sides`."""
     epoch: int
-    turns: dict[Place, TurnRow]
-    values: dict[Place, Values]
+    turns: dict[RowKey, TurnRow]
+    values: dict[RowKey, Values]
 
 
 class Content:
-    """Of the runs that stand on one page."""
+    """Gathers the data of the runs on one page."""
 
     def __init__(self, runs: Sequence[StoredRun]) -> None:
         self.runs = runs
         self.sides = sides_of(runs)
         self.values: list[dict[TurnKey, Values]] = [side.run.turn_values[side.flow] for side in self.sides]
-        self.rows: list[Place] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
+        self.rows: list[RowKey] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in self.rows))}
-        """By conversation."""
+        """Conversation -> its index."""
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
         self.intervals = self._mean_intervals()
         turns = {(id(run), row.flow, *row.key): row for run in runs for row in run.rows()}
         self.plays: list[Played] = []
         for number, (side, rows) in enumerate(zip(self.sides, self.values, strict=True)):
             for epoch in sorted({key[2] for key in rows}):
-                values = {(name, turn): rows[name, turn, of] for name, turn, of in rows if of == epoch}
+                values = {(name, turn): rows[name, turn, at] for name, turn, at in rows if at == epoch}
                 own = {place: turns[id(side.run), side.flow, *place, epoch] for place in values}
                 self.plays.append(Played(number, epoch, own, values))
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
-        """All of it but the verdict."""
+        """Return the data of the page, without the recommendation."""
         primary = comparison.primary if comparison else ()
         return {
             "flows": [side.name for side in self.sides],
@@ -94,23 +93,23 @@ class Content:
         }
 
     def _mean_intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
-        """Return of each flow and measure the mean, its interval and the number of turns."""
+        """Return mean, interval and number of turns, for each flow and measure."""
         graded = [
             [(key[0], row[name]) for key, row in turns if name in row]
             for turns in (sorted(rows.items()) for rows in self.values)
             for name in self.measures
         ]
-        # A part is not the whole.
-        known = {place: of for place, of in enumerate(graded) if of and None not in (value for _, value in of)}
-        columns = [by_cluster([v or 0.0 for _, v in of], [name for name, _ in of]) for of in known.values()]
-        means = dict(zip(known, mean_intervals(columns), strict=True))
-        found = [(*means.get(place, (None, None)), len(of)) for place, of in enumerate(graded)]
-        return [found[begin : begin + len(self.measures)] for begin in range(0, len(found), len(self.measures))]
+        # If a value is unknown, the mean is unknown.
+        complete = {index: row for index, row in enumerate(graded) if row and None not in (value for _, value in row)}
+        columns = [by_cluster([v or 0.0 for _, v in row], [name for name, _ in row]) for row in complete.values()]
+        means = dict(zip(complete, mean_intervals(columns), strict=True))
+        triples = [(*means.get(index, (None, None)), len(row)) for index, row in enumerate(graded)]
+        return [triples[begin : begin + len(self.measures)] for begin in range(0, len(triples), len(self.measures))]
 
-    def _measure(self, name: str, decides: bool) -> dict[str, Any]:
-        found = measure(name)
-        quality = found.better == "higher"
-        return {"name": name, "title": found.title, "quality": quality, "higher": quality, "decides": decides}
+    def _measure(self, name: str, is_primary: bool) -> dict[str, Any]:
+        column = measure(name)
+        quality = column.better == "higher"
+        return {"name": name, "title": column.title, "quality": quality, "higher": quality, "decides": is_primary}
 
     def _pairs(self, comparison: Comparison | None) -> list[dict[str, Any]]:
         return [
@@ -142,96 +141,96 @@ class Content:
         }
 
     def _slices(self) -> dict[str, list[str]]:
-        """Property -> its value for each row, "" where it has none; those that divide the turns into a few parts."""
-        found: dict[str, list[str]] = defaultdict(lambda: [""] * len(self.rows))
-        data = {place: row for play in self.plays for place, row in play.turns.items()}
-        for number, place in enumerate(self.rows):
-            row, turn = data[place], self.turn(place)
-            about: dict[str, Any] = {"data set": row.dataset, "turn": "first" if place[1] == 0 else "later"}
-            if conversation := self._expected.get(place[0]):
-                about |= {f"conversation {name}": value for name, value in conversation.metadata.items()}
+        """Return property -> value of each row, or ""; only properties with 2 to MAX_SLICES values."""
+        slices: dict[str, list[str]] = defaultdict(lambda: [""] * len(self.rows))
+        data = {key: row for play in self.plays for key, row in play.turns.items()}
+        for number, key in enumerate(self.rows):
+            row, turn = data[key], self.turn(key)
+            properties: dict[str, Any] = {"data set": row.dataset, "turn": "first" if key[1] == 0 else "later"}
+            if conversation := self._expected.get(key[0]):
+                properties |= {f"conversation {name}": value for name, value in conversation.metadata.items()}
             elif isinstance(row.category, str):
-                about["conversation category"] = row.category
+                properties["conversation category"] = row.category
             if turn is not None:
-                about |= {f"turn {name}": value for name, value in turn.metadata.items()}
-                about["expected"] = _asks_for(turn)
-            for name, value in about.items():
+                properties |= {f"turn {name}": value for name, value in turn.metadata.items()}
+                properties["expected"] = _expected_kind(turn)
+            for name, value in properties.items():
                 if isinstance(value, (str, bool, int)):
-                    found[name][number] = str(value)
-        sizes = {name: len({*values}) for name, values in found.items()}
-        return {name: values for name, values in found.items() if 1 < sizes[name] <= MAX_SLICES}
+                    slices[name][number] = str(value)
+        sizes = {name: len({*values}) for name, values in slices.items()}
+        return {name: values for name, values in slices.items() if 1 < sizes[name] <= MAX_SLICES}
 
-    def turn(self, place: Place) -> Turn | None:
-        conversation = self._expected.get(place[0])
-        return conversation.turns[place[1]] if conversation and 0 <= place[1] < len(conversation.turns) else None
+    def turn(self, key: RowKey) -> Turn | None:
+        conversation = self._expected.get(key[0])
+        return conversation.turns[key[1]] if conversation and 0 <= key[1] < len(conversation.turns) else None
 
     def _play(self, play: Played) -> dict[str, Any]:
-        """Return the values over the rows; None where the measure does not apply or is not known."""
-        columns = [[_short(play.values.get(place, {}).get(name)) for place in self.rows] for name in self.measures]
-        there = [int(place in play.turns) for place in self.rows]
-        return {"flow": play.flow, "epoch": play.epoch, "there": _brief(there), "values": [*map(_brief, columns)]}
+        """Return the values over the rows; None if the measure does not apply or is unknown."""
+        columns = [[_short(play.values.get(key, {}).get(name)) for key in self.rows] for name in self.measures]
+        is_played = [int(key in play.turns) for key in self.rows]
+        return {"flow": play.flow, "epoch": play.epoch, "there": _brief(is_played), "values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
-        """What went wrong, most frequent first: of each cause its kind and the flow and row of every turn it struck."""
-        struck: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        number = {place: row for row, place in enumerate(self.rows)}
+        """Yield the causes, most frequent first: kind, text, and flow and row of every affected turn."""
+        affected: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        number = {key: row for row, key in enumerate(self.rows)}
         for play in self.plays:
             traces = self.sides[play.flow].run.traces
-            for place, row in play.turns.items():
-                at = play.flow, number[place]
+            for key, row in play.turns.items():
+                position = play.flow, number[key]
                 if row.error is not None:
-                    struck["failed", shorten(row.error, 160)].append(at)
+                    affected["failed", shorten(row.error, 160)].append(position)
                 trace = traces.get(row.play)
                 for cause in {*_problem_kinds(trace.of_turn(row.turn) if trace else ())}:
-                    struck[cause].append(at)
+                    affected[cause].append(position)
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
             for each in causes(run):
-                if each.cause not in ("error", CUT_OFF):  # shown already
-                    at = flows[id(run), each.flow], number[each.conversation, each.turn]
-                    struck[each.cause, RULES[each.cause][1]].append(at)
-        for (kind, text), places in sorted(struck.items(), key=lambda item: (-len(item[1]), item[0])):
-            yield {"kind": kind, "text": text, "at": sorted({*places})}
+                if each.cause not in ("error", CUT_OFF):  # listed above
+                    position = flows[id(run), each.flow], number[each.conversation, each.turn]
+                    affected[each.cause, RULES[each.cause][1]].append(position)
+        for (kind, text), positions in sorted(affected.items(), key=lambda item: (-len(item[1]), item[0])):
+            yield {"kind": kind, "text": text, "at": sorted({*positions})}
 
     def _replies(self) -> dict[str, Any]:
-        """Chunks of questions, of what is expected, and of replies or errors, a list a play in the order of `plays`."""
+        """Return deflated chunks of rows: question, expectations, and one reply or error per play."""
         chunks: list[str] = []
-        for most in LENGTHS:
+        for limit in LENGTHS:
             chunks = [
-                deflated([self._texts_of_row(place, most) for place in self.rows[begin : begin + ROWS_OF_A_CHUNK]])
+                deflated([self._texts_of_row(key, limit) for key in self.rows[begin : begin + ROWS_OF_A_CHUNK]])
                 for begin in range(0, len(self.rows), ROWS_OF_A_CHUNK)
             ]
             if sum(map(len, chunks)) <= MAX_REPLY_BYTES:
                 break
-        return {"chunks": chunks, "rows_of_a_chunk": ROWS_OF_A_CHUNK, "replies_cut_at": most}
+        return {"chunks": chunks, "rows_of_a_chunk": ROWS_OF_A_CHUNK, "replies_cut_at": limit}
 
-    def _texts_of_row(self, place: Place, most: int | None) -> list[Any]:
+    def _texts_of_row(self, key: RowKey, limit: int | None) -> list[Any]:
         replies: list[Any] = []
-        asked = ""
+        question = ""
         for play in self.plays:
-            row = play.turns.get(place)
-            asked = row.user if row else asked
+            row = play.turns.get(key)
+            question = row.user if row else question
             text = None if row is None else (row.reply.text if row.reply else row.error or "")
-            replies.append(text if text is None or most is None or len(text) <= most else text[:most] + " …")
-        return [asked[:most], [*expected(self.turn(place))], replies]
+            replies.append(text if text is None or limit is None or len(text) <= limit else text[:limit] + " …")
+        return [question[:limit], [*expected(self.turn(key))], replies]
 
     def _traces(self, primary: Sequence[str]) -> dict[str, Any]:
-        """Of each conversation its deflated traces in all plays, the worst conversations first, until the room is used.
+        """Return the deflated traces of the conversations, the worst first, up to MAX_TRACE_BYTES.
 
-        A trace is `{"turn": {"events", "scores"}}` a play; texts stand in pages of their own.
+        A play's trace is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
         """
         texts, traces, used = TextPool(), {}, 0
         for name in self._worst_first(primary):
             if used + texts.bytes > MAX_TRACE_BYTES:
                 break
-            places = [place for place in self.rows if place[0] == name]
+            keys = [key for key in self.rows if key[0] == name]
             plays = []
             for play in self.plays:
                 side = self.sides[play.flow]
                 trace = side.run.traces.get((side.flow, name, play.epoch))
-                plays.append({place[1]: _turn(play.turns[place], trace) for place in places if place in play.turns})
-            gold = self._expected.get(name)
-            relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(gold.turns)} if gold else {}
+                plays.append({key[1]: _turn(play.turns[key], trace) for key in keys if key in play.turns})
+            data = self._expected.get(name)
+            relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(data.turns)} if data else {}
             traces[name] = deflated(texts.pack({"plays": plays, "relevant": relevant}))
             used += len(traces[name])
         texts.close()
@@ -242,20 +241,20 @@ class Content:
         }
 
     def _worst_first(self, primary: Sequence[str]) -> list[str]:
-        """Conversations with failed turns first, then by the quality that decides."""
+        """Return the conversations, most failed turns first, then lowest mean of primary qualities first."""
         qualities = [name for name in primary if measure(name).better == "higher"]
         failed: Counter[str] = Counter()
-        lacking: dict[str, list[float]] = defaultdict(list)
+        values_of: dict[str, list[float]] = defaultdict(list)
         for rows in self.values:
             for key, row in rows.items():
                 failed[key[0]] += int(row.get("failed") or 0)
-                lacking[key[0]] += [value for name in qualities if (value := row.get(name)) is not None]
-        means = {name: math.fsum(values) / len(values) if values else 1.0 for name, values in lacking.items()}
+                values_of[key[0]] += [value for name in qualities if (value := row.get(name)) is not None]
+        means = {name: math.fsum(values) / len(values) if values else 1.0 for name, values in values_of.items()}
         return sorted(failed, key=lambda name: (-failed[name], means[name], name))
 
 
 def _run(run: StoredRun) -> dict[str, Any]:
-    """Where the run is from, and the spec that makes it again."""
+    """Return the details of a run, with the spec that repeats it."""
     header = run.header
     spec = {key: value for key, value in header["spec"].items() if value not in (None, {}, "", [])}
     result = run.result
@@ -265,7 +264,7 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "model": result.model,
         "mode": result.mode,
         "status": result.status,
-        "data": [f"{name} {about['sha256'][:12]}" for name, about in header["datasets"].items()],
+        "data": [f"{name} {entry['sha256'][:12]}" for name, entry in header["datasets"].items()],
         "conversations": result.conversations,
         "turns": result.turns,
         "started": header.get("started", ""),
@@ -277,7 +276,7 @@ def _run(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def _asks_for(turn: Turn) -> str:
+def _expected_kind(turn: Turn) -> str:
     if turn.unanswerable:
         return "to decline"
     if turn.no_call or turn.expected_calls:
@@ -294,7 +293,7 @@ def _problem_kinds(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
 
 
 def _is_listed(event: Event) -> bool:
-    """A step only groups what happens inside it, and the reply stands above the trace."""
+    """Return False for a step, which only groups events, and for the reply, which is above the trace."""
     return event.error is not None or not (
         isinstance(event, Step) or (isinstance(event, Notice) and event.name == "reply")
     )
@@ -307,7 +306,7 @@ def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    """An event without what is empty; the tools of a request as one text, which most requests share."""
+    """Return an event without empty fields; the tools of a request become one text, which requests share."""
     row: dict[str, Any] = {name: value for name, value in to_row(event).items() if name in ALWAYS or value}
     row |= {name: _short(row[name]) for name in ("start", "seconds", "waited") if name in row}
     if "tools" in (request := row.get("request", {})):
@@ -320,7 +319,7 @@ def _tool(spec: Mapping[str, Any]) -> str:
 
 
 def _short(value: float | None) -> float | int | None:
-    """Four digits, which is what anybody reads."""
+    """Round to four digits, which are enough to read."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.4g}")
@@ -328,5 +327,5 @@ def _short(value: float | None) -> float | int | None:
 
 
 def _brief(column: list[Any]) -> Any:
-    """One value where all are the same."""
+    """Return a single value if all values are equal."""
     return column[0] if column and all(value == column[0] for value in column) else column

@@ -1,8 +1,8 @@
-// The trace drawer: what one flow did in a turn, step by step and to scale, beside another flow if one likes, with the
-// prompt as it was sent, what of it had been sent before, and the first step in which two flows part.
+// The trace drawer: the steps of one flow in a turn, to scale, optionally beside another flow. It shows each prompt, the
+// prefix sent before, and the first step in which two flows differ.
 
 const drawer = byId("drawer");
-const looked = { row: 0, play: 0, beside: "" };
+const opened = { row: 0, play: 0, beside: "" };
 const pages = new Map();
 let opener = null;
 
@@ -13,7 +13,7 @@ function pageOf(number) {
   return pages.get(page).then((texts) => texts[number - D.text_starts[page]]);
 }
 
-// Puts the texts where their numbers stand; texts are kept once for all traces.
+// Replaces numbers by their texts; each text is stored once for all traces.
 async function unpacked(value) {
   if (typeof value === "string") return value.startsWith("#") ? pageOf(+value.slice(1)) : value;
   if (Array.isArray(value)) return Promise.all(value.map(unpacked));
@@ -31,11 +31,11 @@ function traceOf(conversation) {
 
 function promptOf(event) {
   const request = event.request || {};
-  const told = (message) => {
+  const textOfMessage = (message) => {
     const calls = (message.tool_calls || []).map((call) => `\ncalls ${call.name} ${call.malformed || JSON.stringify(call.arguments || {})}`);
     return `[${message.role}${message.name ? ` ${message.name}` : ""}]\n${message.text || ""}${calls.join("")}`;
   };
-  return [...(request.tools ? [`[tools]\n${request.tools}`] : []), ...(request.messages || []).map(told)].join("\n\n");
+  return [...(request.tools ? [`[tools]\n${request.tools}`] : []), ...(request.messages || []).map(textOfMessage)].join("\n\n");
 }
 
 function replyOf(event) {
@@ -44,7 +44,7 @@ function replyOf(event) {
   return [message.text || "", ...(message.tool_calls || []).map((call) => `calls ${call.name} ${call.malformed || JSON.stringify(call.arguments || {}, null, 1)}`)].filter(Boolean).join("\n");
 }
 
-// What went in and what came out of a step, as texts: two steps are the same where both are.
+// Input and output of a step as texts; two steps are equal if both are.
 function sides(event) {
   switch (event.kind) {
     case "model_call": return [promptOf(event), replyOf(event)];
@@ -57,14 +57,14 @@ function sides(event) {
   }
 }
 
-// Lines of two texts as [" ", "-" or "+", line]; the middle by the longest common subsequence where that is small.
+// Lines of two texts as [" ", "-" or "+", line]; a small middle part uses the longest common subsequence.
 function difference(before, after) {
   const [a, b] = [before.split("\n"), after.split("\n")];
   let start = 0, end = 0;
   while (start < Math.min(a.length, b.length) && a[start] === b[start]) start += 1;
   while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
   const [x, y] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
-  const found = a.slice(0, start).map((line) => [" ", line]);
+  const lines = a.slice(0, start).map((line) => [" ", line]);
   const small = x.length * y.length <= 1e6;
   const table = all(x.length + 1).map(() => new Uint32Array(small ? y.length + 1 : 0));
   for (let i = x.length - 1; small && i >= 0; i -= 1)
@@ -72,14 +72,14 @@ function difference(before, after) {
       table[i][j] = x[i] === y[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
   let i = 0, j = 0;
   while (i < x.length || j < y.length) {
-    if (small && i < x.length && j < y.length && x[i] === y[j]) { found.push([" ", x[i]]); i += 1; j += 1; }
-    else if (i < x.length && (!small || j >= y.length || table[i + 1][j] >= table[i][j + 1])) { found.push(["-", x[i]]); i += 1; }
-    else { found.push(["+", y[j]]); j += 1; }
+    if (small && i < x.length && j < y.length && x[i] === y[j]) { lines.push([" ", x[i]]); i += 1; j += 1; }
+    else if (i < x.length && (!small || j >= y.length || table[i + 1][j] >= table[i][j + 1])) { lines.push(["-", x[i]]); i += 1; }
+    else { lines.push(["+", y[j]]); j += 1; }
   }
-  return [...found, ...a.slice(a.length - end).map((line) => [" ", line])];
+  return [...lines, ...a.slice(a.length - end).map((line) => [" ", line])];
 }
 
-// Of a difference what changed, with a line around it.
+// Draws changed lines, each with one line of context.
 function drawDifference(lines) {
   const near = (i) => [i - 1, i, i + 1].some((k) => lines[k] && lines[k][0] !== " ");
   const shown = [];
@@ -87,7 +87,7 @@ function drawDifference(lines) {
     if (near(i)) shown.push(h("span", { class: sign === "+" ? "added" : sign === "-" ? "removed" : "" }, `${sign} ${line}\n`));
     else if (i && near(i - 1)) shown.push(h("span", { class: "gap" }, "⋯\n"));
   });
-  return h("pre", { class: "diff" }, shown.length ? shown : "the same");
+  return h("pre", { class: "diff" }, shown.length ? shown : "no difference");
 }
 
 const folded = (title, open, ...parts) => h("details", { open }, h("summary", {}, title), parts);
@@ -97,10 +97,10 @@ function drawCall(event, before) {
   let shared = 0;
   while (shared < Math.min(prompt.length, earlier.length) && prompt[shared] === earlier[shared]) shared += 1;
   const share = prompt.length ? shared / prompt.length : 0;
-  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} from a cache`, before && `begins with ${Math.round(share * 100)} % of what the previous call sent`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited >= 0.01 && `waited ${took(event.waited)}`].filter(Boolean);
+  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} cached`, before && `first ${Math.round(share * 100)} % as in the previous call`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited >= 0.01 && `waited ${took(event.waited)}`].filter(Boolean);
   return [
     h("p", { class: "note" }, facts.join(" · ")),
-    folded(`prompt, ${prompt.length.toLocaleString("en")} characters`, false, h("pre", {}, h("span", { class: "prefix", title: "sent before: a prefix cache can serve it" }, prompt.slice(0, shared)), prompt.slice(shared))),
+    folded(`prompt, ${prompt.length.toLocaleString("en")} characters`, false, h("pre", {}, h("span", { class: "prefix", title: "sent before; a prefix cache can serve it" }, prompt.slice(0, shared)), prompt.slice(shared))),
     before ? folded("difference to the previous call's prompt", false, drawDifference(difference(earlier, prompt))) : "",
     h("p", { class: "note" }, "reply"), h("pre", { class: "out" }, replyOf(event) || "(nothing)"),
   ];
@@ -117,14 +117,14 @@ function drawDetail(event, before, relevant) {
         return h("details", { class: good ? "relevant" : "" }, h("summary", {}, good ? "★ relevant: " : "", `${passage.title} (${passage.id})`, passage.score == null ? "" : ` ${number(passage.score)}`), h("pre", {}, passage.text));
       });
       const missing = (relevant || []).filter((id) => !(event.passages || []).some((passage) => passage.doc_id === id));
-      return [h("p", {}, `query: ${input}`), passages.length ? passages : h("p", { class: "note" }, "nothing was found"), missing.length ? h("p", { class: "missing" }, `not found: ${missing.join(", ")}`) : ""];
+      return [h("p", {}, `query: ${input}`), passages.length ? passages : h("p", { class: "note" }, "no results"), missing.length ? h("p", { class: "missing" }, `not found: ${missing.join(", ")}`) : ""];
     }
-    case "memory": return [h("p", {}, `${event.op === "recall" ? "read, asked for" : "written"}: ${input}`), event.op === "recall" ? "" : h("p", { class: "note" }, event.written ? `written${event.replaces ? `, replaces ${event.replaces}` : ""}` : "not written: too near to what is there"), h("ul", {}, (event.facts || []).map((fact) => h("li", {}, fact.text, fact.score == null ? "" : ` (${number(fact.score)})`)))];
+    case "memory": return [h("p", {}, `${event.op === "recall" ? "recalled for" : "write"}: ${input}`), event.op === "recall" ? "" : h("p", { class: "note" }, event.written ? `stored${event.replaces ? `, replaces ${event.replaces}` : ""}` : "not stored: too similar to a stored fact"), h("ul", {}, (event.facts || []).map((fact) => h("li", {}, fact.text, fact.score == null ? "" : ` (${number(fact.score)})`)))];
     default: return output ? [h("pre", {}, output)] : [];
   }
 }
 
-// Steps in groups, each a piece of work with the choices and notices that came before it: work is what is aligned.
+// Groups of steps: a costed step with the decisions and notices before it. Costed steps are aligned across flows.
 function grouped(events) {
   const groups = [[]];
   for (const event of events) {
@@ -134,7 +134,7 @@ function grouped(events) {
   return groups.filter((group) => group.length);
 }
 
-// A step with its piece of the waterfall, on the scale of the turn.
+// A step with its bar, on the time scale of the turn.
 function drawStep(event, scale, previous, relevant, apart) {
   const bar = h("i", { class: `p${Math.max(0, D.phase_order.indexOf(event.phase)) % 9}${event.background ? " background" : ""}` });
   bar.style.marginLeft = `${(100 * ((event.start || 0) - scale.begin)) / scale.seconds}%`;
@@ -147,23 +147,23 @@ function drawStep(event, scale, previous, relevant, apart) {
   return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
 
-function drawHead(play, said, scores) {
-  const failed = at(D.plays[play].values[failedAt], looked.row), get = (name) => at(D.plays[play].values[indexOf(name)], looked.row);
+function drawHead(play, reply, scores) {
+  const failed = at(D.plays[play].values[failedAt], opened.row), get = (name) => at(D.plays[play].values[indexOf(name)], opened.row);
   return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
-    h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (said || "(an empty reply)")),
+    h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
     h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${took(get("latency_s"))}`),
     h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
 }
 
 function drawDivergence(a, b) {
-  const alike = a && b && a.kind === b.kind, asks = alike && sides(a)[0] !== sides(b)[0];
-  const told = !alike ? "they take different steps." : asks ? "they ask differently (− left, + right)." : "asked the same, they get different answers.";
-  return h("div", { class: "divergence" }, h("b", {}, "Here the two part: "), told, asks ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
+  const sameKind = a && b && a.kind === b.kind, differs = sameKind && sides(a)[0] !== sides(b)[0];
+  const text = !sameKind ? "the steps differ." : differs ? "the requests differ (− left, + right)." : "equal requests have different results.";
+  return h("div", { class: "divergence" }, h("b", {}, "First difference: "), text, differs ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
 }
 
 async function openDrawer(row, play, beside = "") {
   if (!drawer.open) opener = document.activeElement;
-  Object.assign(looked, { row, play, beside });
+  Object.assign(opened, { row, play, beside });
   const number = D.rows.conversation[row], turn = D.rows.turn[row], name = D.rows.conversations[number];
   const [[asked, expected, replies], trace] = await Promise.all([textOf(row), traceOf(number)]);
   const plays = [play, ...(beside === "" ? [] : [+beside])];
@@ -171,10 +171,10 @@ async function openDrawer(row, play, beside = "") {
   const place = rowsFound.indexOf(row), go = (step) => () => rowsFound[place + step] != null && openDrawer(rowsFound[place + step], play, beside);
   const bar = h("div", { class: "axes" }, select("flow", options, play, (v) => openDrawer(row, +v, beside)), select("beside", [["", "no other"], ...options.filter(([each]) => each !== play)], beside, (v) => openDrawer(row, play, v)),
     h("button", { type: "button", disabled: place < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: place < 0 || place >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
-  const told = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
-  const steps = told.map((each) => each.events);
-  const body = h("div", { class: `beside n${plays.length}` }, plays.map((each, i) => drawHead(each, replies[each], told[i].scores)));
-  if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are left out to keep the page small: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
+  const turns = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
+  const steps = turns.map((each) => each.events);
+  const body = h("div", { class: `beside n${plays.length}` }, plays.map((each, i) => drawHead(each, replies[each], turns[i].scores)));
+  if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are omitted to keep the page small; see: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
   const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
   const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
   const previous = (each) => {
@@ -189,7 +189,7 @@ async function openDrawer(row, play, beside = "") {
     if (i === parts) body.append(drawDivergence(work(0, i), work(1, i)));
     body.append(...plays.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
-  if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "The two do the same, step by step."));
+  if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "No difference: all steps are equal."));
   drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

@@ -1,4 +1,4 @@
-"""Two of the page's figures as SVG, for where no script runs: cost against quality, and the forest of differences."""
+"""SVG figures that need no script: cost against quality, and the forest of paired differences."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from agentlab.evals.stats.statistics import Interval
 from agentlab.evals.store.measures import Measure, format_number
 
 COLOURS = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
-"""Of flows, as on the page."""
+"""Colours of flows, as on the page."""
 INK, SOFT, LINE, GOOD, BAD = "#1d1f24", "#5c616b", "#dfddd6", "#17693c", "#ad1f2b"
 WIDTH = 640
 LETTER = 6.7
-"""Width of a letter at 12 px, about."""
-READINGS = {"B better": "better", "B worse": "worse", "no difference shown": "not shown", "unchanged": "equal"}
+"""Approximate width of a letter at 12 px."""
+VERDICTS = {"B better": "better", "B worse": "worse", "no difference shown": "not shown", "unchanged": "equal"}
 Mean = tuple[float | None, Interval, int]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG that shows itself in a notebook; where pictures are not shown, the same in words.
+    """An SVG for notebooks, with a text of the same content for terminals.
 
-    It stands there as an image: what shows saved notebooks may drop the styles of an SVG, and not look into an image.
+    A notebook gets it as an image, because viewers of saved notebooks may drop the styles of an inline SVG.
     """
 
     svg: str
@@ -44,86 +44,86 @@ class Picture:
 
 
 def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> Picture:
-    """Flows by their means of two measures, with intervals at 95 %; a line joins those that none beats in both."""
-    known = [(n, name, a, b) for n, (name, a, b) in enumerate(points) if a[0] is not None and b[0] is not None]
+    """Draw flows by their means of two measures, with 95 % intervals; a line joins the Pareto front."""
+    drawn = [(n, name, a, b) for n, (name, a, b) in enumerate(points) if a[0] is not None and b[0] is not None]
     height, left, right, top, bottom = 340, 60, 20, 34, 44
-    across = _Scale([value for _, _, a, _ in known for value in _ends(a)], left, WIDTH - right, x)
-    up = _Scale([value for _, _, _, b in known for value in _ends(b)], height - bottom, top, y)
+    x_scale = _Scale([value for _, _, a, _ in drawn for value in _ends(a)], left, WIDTH - right, x)
+    y_scale = _Scale([value for _, _, _, b in drawn for value in _ends(b)], height - bottom, top, y)
     parts = []
-    for tick in across.ticks():
-        parts.append(_line(across(tick), top, across(tick), height - bottom, LINE))
-        parts.append(_text(across(tick), height - bottom + 16, format_number(tick), SOFT, "middle"))
-    for tick in up.ticks():
-        parts.append(_line(left, up(tick), WIDTH - right, up(tick), LINE))
-        parts.append(_text(left - 6, up(tick) + 4, format_number(tick), SOFT, "end"))
+    for tick in x_scale.ticks():
+        parts.append(_line(x_scale(tick), top, x_scale(tick), height - bottom, LINE))
+        parts.append(_text(x_scale(tick), height - bottom + 16, format_number(tick), SOFT, "middle"))
+    for tick in y_scale.ticks():
+        parts.append(_line(left, y_scale(tick), WIDTH - right, y_scale(tick), LINE))
+        parts.append(_text(left - 6, y_scale(tick) + 4, format_number(tick), SOFT, "end"))
 
     def better(measure: Measure, value: float | None) -> float:
         assert value is not None
         return value if measure.better == "higher" else -value
 
-    def beaten(a: Mean, b: Mean) -> bool:
+    def is_dominated(a: Mean, b: Mean) -> bool:
         return any(
             better(x, c[0]) >= better(x, a[0]) and better(y, d[0]) >= better(y, b[0]) and (c[0], d[0]) != (a[0], b[0])
-            for _, _, c, d in known
+            for _, _, c, d in drawn
         )
 
-    front = sorted((a[0], b[0]) for _, _, a, b in known if not beaten(a, b))
-    joined = " ".join(f"{across(a):.1f},{up(b):.1f}" for a, b in front)
-    parts.append(f'<polyline points="{joined}" fill="none" stroke="{SOFT}" stroke-dasharray="4 4"/>')
-    taken: list[tuple[float, float, float]] = []
-    for number, name, a, b in sorted(known, key=lambda point: point[3][0] or 0):
-        colour, here, there = COLOURS[number % len(COLOURS)], across(a[0]), up(b[0])
+    front = sorted((a[0], b[0]) for _, _, a, b in drawn if not is_dominated(a, b))
+    path = " ".join(f"{x_scale(a):.1f},{y_scale(b):.1f}" for a, b in front)
+    parts.append(f'<polyline points="{path}" fill="none" stroke="{SOFT}" stroke-dasharray="4 4"/>')
+    labels: list[tuple[float, float, float]] = []
+    for number, name, a, b in sorted(drawn, key=lambda point: point[3][0] or 0):
+        colour, cx, cy = COLOURS[number % len(COLOURS)], x_scale(a[0]), y_scale(b[0])
         if a[1]:
-            parts.append(_line(across(a[1][0]), there, across(a[1][1]), there, colour))
+            parts.append(_line(x_scale(a[1][0]), cy, x_scale(a[1][1]), cy, colour))
         if b[1]:
-            parts.append(_line(here, up(b[1][0]), here, up(b[1][1]), colour))
-        parts.append(f'<circle cx="{here:.1f}" cy="{there:.1f}" r="6" fill="{colour}"/>')
+            parts.append(_line(cx, y_scale(b[1][0]), cx, y_scale(b[1][1]), colour))
+        parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="6" fill="{colour}"/>')
         half = len(name) * LETTER / 2
-        middle, line = min(max(left + half, here), WIDTH - right - half), there - 11
-        while any(abs(line - other) < 14 and abs(middle - place) < half + wide for place, other, wide in taken):
+        middle, line = min(max(left + half, cx), WIDTH - right - half), cy - 11
+        while any(abs(line - y0) < 14 and abs(middle - x0) < half + wide for x0, y0, wide in labels):
             line -= 14
-        taken.append((middle, line, half))
+        labels.append((middle, line, half))
         parts.append(_text(middle, line, name, INK, "middle", bold=True))
     parts += [_text(0, 14, f"↑ {y.title}", SOFT), _text(WIDTH, height - 6, f"{x.title} →", SOFT, "end")]
-    told = [f"{name}: {x.title} {_said(x, a)}, {y.title} {_said(y, b)}" for name, a, b in points]
-    return Picture(_svg(f"{x.title} against {y.title}", height, parts), "\n".join(map(escape_block, told)))
+    lines = [f"{name}: {x.title} {_mean_text(x, a)}, {y.title} {_mean_text(y, b)}" for name, a, b in points]
+    return Picture(_svg(f"{x.title} against {y.title}", height, parts), "\n".join(map(escape_block, lines)))
 
 
 def forest(comparison: Comparison) -> Picture:
-    """Paired differences of what decides, turned so that right of the line is better; costs as shares of A's mean."""
-    parts, told, y = [], [], 8.0
+    """Draw paired differences of primary measures; right is better, and costs are shares of A's mean."""
+    parts, lines, y = [], [], 8.0
     middle, half = 310.0, 120.0
-    every = [
+    rows_of_pairs = [
         [(d, *_scaled(d)) for d in pair.differences if d.primary and d.difference is not None]
         for pair in comparison.pairs
     ]
-    reach = {"higher": 0.1, "lower": 0.1}
-    for d, _, ends in (row for scaled in every for row in scaled):  # one scale for all pairs
-        reach[d.measure.better] = max(reach[d.measure.better], *map(abs, ends))
-    for pair, scaled in zip(comparison.pairs, every, strict=True):
+    max_end = {"higher": 0.1, "lower": 0.1}
+    for d, _, ends in (row for scaled in rows_of_pairs for row in scaled):  # one scale for all pairs
+        max_end[d.measure.better] = max(max_end[d.measure.better], *map(abs, ends))
+    for pair, scaled in zip(comparison.pairs, rows_of_pairs, strict=True):
         y += 18
         parts.append(_text(0, y, f"{pair.b} against {pair.a}", INK, bold=True))
         y += 8
-        began = y
+        top = y
         for d, center, ends in scaled:
             y += 22
-            most = reach[d.measure.better]
-            low, high = (middle + half * end / most for end in ends)
+            edge = max_end[d.measure.better]
+            low, high = (middle + half * end / edge for end in ends)
             colour = GOOD if d.verdict == "B better" else BAD if d.verdict == "B worse" else SOFT
             parts.append(_text(0, y, d.measure.title, INK))
             parts.append(_line(low, y - 4, high, y - 4, colour, 2))
-            place = middle + half * center / most
-            parts.append(f'<rect x="{place - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)} {READINGS.get(d.verdict, d.verdict)}", colour))
-            told.append(_in_words(pair, d))
-        parts.append(_line(middle, began + 6, middle, y + 4, SOFT))
+            mark = middle + half * center / edge
+            parts.append(f'<rect x="{mark - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
+            parts.append(_text(middle + half + 14, y, f"{_change(d)} {VERDICTS.get(d.verdict, d.verdict)}", colour))
+            lines.append(_sentence(pair, d))
+        parts.append(_line(middle, top + 6, middle, y + 4, SOFT))
     y += 22
     parts.append(_text(middle, y, "← worse    better →", SOFT, "middle"))
-    return Picture(_svg("Paired differences", y + 10, parts), "\n".join(map(escape_block, told)))
+    return Picture(_svg("Paired differences", y + 10, parts), "\n".join(map(escape_block, lines)))
 
 
 class _Scale:
-    """From values to pixels, with round ticks; a cost begins at nothing."""
+    """Maps values to pixels, with round ticks; the axis of a cost starts at 0."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, measure: Measure) -> None:
         quality = measure.better == "higher"
@@ -152,13 +152,13 @@ def _ends(mean: Mean) -> tuple[float, ...]:
     return (mean[0], *(mean[1] or ()))
 
 
-def _said(measure: Measure, mean: Mean) -> str:
+def _mean_text(measure: Measure, mean: Mean) -> str:
     interval = f" [{format_number(mean[1][0])}, {format_number(mean[1][1])}]" if mean[1] else ""
     return f"{measure.show(mean[0])}{interval} (n={mean[2]})"
 
 
 def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
-    """The difference and its ends, better to the right; a cost as a share of the first flow's mean."""
+    """Return the difference and its interval, positive if better; a cost is a share of the first flow's mean."""
     assert d.difference is not None
     scale = 1.0 if d.measure.better == "higher" else -1 / abs(d.a) if d.a else 0.0
     low, high = sorted(end * scale for end in d.ci95 or (d.difference, d.difference))
@@ -172,7 +172,7 @@ def _change(d: Judgement) -> str:
     )
 
 
-def _in_words(pair: FlowPair, d: Judgement) -> str:
+def _sentence(pair: FlowPair, d: Judgement) -> str:
     interval = f" [{format_number(d.ci95[0])}, {format_number(d.ci95[1])}]" if d.ci95 else ""
     return (
         f"{pair.b} - {pair.a}, {d.measure.title}: {format_number(d.difference, '+')}{interval} (n={d.n}): {d.verdict}"
@@ -186,14 +186,14 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
 
 def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", *, bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} fill="{colour}"{weight}>{as_html(one_line(text))}</text>'
+    position = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {position} fill="{colour}"{weight}>{as_html(one_line(text))}</text>'
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    """On a paper of its own: the theme around it may be dark."""
+    """Return the SVG on a light background, since the notebook's theme may be dark."""
     box = f"-12 -8 {WIDTH + 24} {height + 16:.0f}"
-    paper = f'<rect x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}" rx="8" fill="#fbfaf7"/>'
+    background = f'<rect x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}" rx="8" fill="#fbfaf7"/>'
     font = 'font-family="system-ui, sans-serif" font-size="12"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="{box}" width="{WIDTH + 24}" {font}>'
-    return "".join([head, f"<title>{as_html(title)}</title>", paper, *parts, "</svg>"])
+    return "".join([head, f"<title>{as_html(title)}</title>", background, *parts, "</svg>"])

@@ -1,6 +1,6 @@
-"""The turns of a run as one table for other programs: derived from the run folder, and made again at any time.
+"""Export of a run's turns as one table for other programs.
 
-A row a turn: what was said, what it cost, and of each metric `score.NAME` and `reason.NAME`.
+Each row is a turn: message, reply, costs, and for each metric `score.NAME` and `reason.NAME`.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from agentlab.evals.store.run import StoredRun
 ROWS_AT_ONCE = 20_000
 _TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
 _FLOATS = ("wall_seconds", "latency_s", "cost_usd", "seconds")
-_APART = ("reply", "totals", "phases", "scores")
+_NESTED = ("reply", "totals", "phases", "scores")
 
 
 def export(run: StoredRun, to: str, file: Path) -> None:
-    """Write the turns as `csv` or `parquet`; raises RunError where there are none or the file cannot be written."""
+    """Write the turns as `csv` or `parquet`; raises RunError if there are none or the file cannot be written."""
     if not run.result.turns:
-        raise RunError(f"{run.path}: no turn was played, so there is nothing to export")
+        raise RunError(f"{run.path}: no turn was played; nothing to export")
     metrics = dict.fromkeys(metric for row in run.map_turns() for metric in row.scores or ())
     is_new = not file.exists()
     try:
         _WRITERS[to](run, tuple(metrics), file)
     except OSError as problem:
         if is_new:
-            file.unlink(missing_ok=True)  # half a table looks like a whole one
+            file.unlink(missing_ok=True)  # a partial table looks like a complete one
         raise RunError(f"{file} cannot be written: {problem.strerror or problem}") from None
 
 
 def _rows(run: StoredRun, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for row in run.rows():
-        said = {name: value for name, value in columns(row).items() if name not in _APART}
-        for name in said.keys() & {"category", "published"}:
-            value = said[name]
-            said[name] = value if value is None or isinstance(value, str) else json.dumps(value)
-        said |= {"reply": row.reply.text if row.reply else None, **row.costs()}
+        cells = {name: value for name, value in columns(row).items() if name not in _NESTED}
+        for name in cells.keys() & {"category", "published"}:
+            value = cells[name]
+            cells[name] = value if value is None or isinstance(value, str) else json.dumps(value)
+        cells |= {"reply": row.reply.text if row.reply else None, **row.costs()}
         for metric in metrics:
             score = (row.scores or {}).get(metric)
-            said[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
-            said[f"reason.{metric}"] = score.reason if score else None
-        yield {name: escape_surrogates(value) if isinstance(value, str) else value for name, value in said.items()}
+            cells[f"score.{metric}"] = None if score is None or score.value is None else float(score.value)
+            cells[f"reason.{metric}"] = score.reason if score else None
+        yield {name: escape_surrogates(value) if isinstance(value, str) else value for name, value in cells.items()}
 
 
 def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
@@ -66,18 +66,18 @@ def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None
         import pyarrow
         from pyarrow import parquet
 
-    def kind(name: str) -> Any:
+    def column_type(name: str) -> Any:
         if name in _TEXTS or name.startswith("reason."):
             return pyarrow.string()
         return pyarrow.float64() if name in _FLOATS or name.startswith("score.") else pyarrow.int64()
 
     rows = _rows(run, metrics)
-    some = list(islice(rows, ROWS_AT_ONCE))
-    schema = pyarrow.schema([(name, kind(name)) for name in some[0]])
+    batch = list(islice(rows, ROWS_AT_ONCE))
+    schema = pyarrow.schema([(name, column_type(name)) for name in batch[0]])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while some:
-            writer.write_table(pyarrow.Table.from_pylist(some, schema=schema))
-            some = list(islice(rows, ROWS_AT_ONCE))
+        while batch:
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            batch = list(islice(rows, ROWS_AT_ONCE))
 
 
 _WRITERS: dict[str, Callable[[StoredRun, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}

@@ -1,8 +1,8 @@
-// What all parts of the page share (the data, elements that take foreign text as text only, what is chosen), and the
+// Shared parts of the page (data, elements that take untrusted text as text only, chosen flows and turns), and the
 // figures: cost against quality, the forest of paired differences, tokens and seconds by phase.
 "use strict";
 
-let D = null;  // what is shown; start.js reads it
+let D = null;  // data of the page; start.js reads it
 let playsOf = [], playedBy = [];
 const byId = (id) => document.getElementById(id);
 const all = (count) => [...Array(count).keys()];
@@ -36,22 +36,22 @@ function number(value, measure) {
   return size >= 100 ? Math.round(value).toLocaleString("en") : size >= 10 ? value.toFixed(1) : String(+value.toPrecision(3));
 }
 
-// Seconds as one reads them: what is less than a tenth of one in milliseconds.
+// Formats seconds; less than 0.1 s becomes milliseconds.
 function took(seconds) {
   if (seconds == null) return "? s";
   return seconds >= 0.1 || !seconds ? `${number(+seconds.toFixed(2))} s` : `${number(+(seconds * 1000).toPrecision(2))} ms`;
 }
 
-// How wide a text of a figure is, in pixels.
+// Width of a text in a figure, in pixels.
 const ruler = document.createElement("canvas").getContext("2d");
 const wide = (text, bold) => { ruler.font = `${bold ? "600 " : ""}12px system-ui, sans-serif`; return ruler.measureText(text).width; };
-// No name is cut: one that is too long is drawn narrower.
+// A name that is too long is drawn narrower, never truncated.
 const squeezed = (text, room, bold) => (wide(text, bold) > room ? { textLength: room, lengthAdjust: "spacingAndGlyphs" } : {});
 
 const signed = (value, measure) => (value > 0 ? "+" : "") + number(value, measure);
 const percent = (share) => `${share > 0 ? "+" : ""}${Math.round(100 * share)} %`;
 
-// What acts like a button by mouse and keyboard, also inside a figure.
+// Makes an element a button for mouse and keyboard, also inside a figure.
 function pressable(element, label, act, pressed) {
   fill(element, { role: "button", tabindex: 0, "aria-label": label, "aria-pressed": pressed == null ? null : String(pressed) }, []);
   element.addEventListener("click", act);
@@ -78,9 +78,9 @@ function toggleFlow(flow) {
 function ticks(low, high) {
   const raw = (high - low) / 4 || 1, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw);
-  const found = [];
-  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(+tick.toPrecision(12));
-  return found;
+  const steps = [];
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) steps.push(+tick.toPrecision(12));
+  return steps;
 }
 
 function drawPlot() {
@@ -122,16 +122,16 @@ function drawPlot() {
         cj && svg("line", { class: "bar", x1: x, x2: x, y1: Y(cj[0]), y2: Y(cj[1]) }),
         svg("circle", { cx: x, cy: y, r: 7 }),
         svg("text", { class: "name", x: name, y: line, "text-anchor": "middle", ...squeezed(D.flows[p.flow], width, true) }, D.flows[p.flow])),
-      `${label}; press to look at this flow alone`, () => toggleFlow(p.flow), picked);
+      `${label}; click to show only this flow`, () => toggleFlow(p.flow), picked);
   });
   const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${mx.title} →`), svg("text", { class: "axis", x: 0, y: 12 }, `↑ ${my.title}`)];
   const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows by cost and quality" }, grid, svg("polyline", { class: "front", points: line }), names, dots);
-  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, `Bars are 95 % intervals over conversations; ${front.length > 1 ? "the dashed line joins the flows that no other one beats in both" : `${front.length ? D.flows[front[0].flow] : "none"} is as good as every other one in both`}. Press a flow to see it alone below.`));
+  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, `Bars are 95 % intervals over conversations; ${front.length > 1 ? "the dashed line joins the flows that no other flow beats in both" : `${front.length ? D.flows[front[0].flow] : "none"} is at least as good as every other flow in both`}. Click a flow to show only that flow below.`));
 }
 
 function drawForest() {
   const pairs = D.pairs.filter((pair) => !state.flows.size || chosen().some((flow) => [pair.a, pair.b].includes(D.flows[flow])));
-  if (!D.pairs.length) return byId("forest").replaceChildren(h("p", { class: "note" }, "There is nothing to compare."));
+  if (!D.pairs.length) return byId("forest").replaceChildren(h("p", { class: "note" }, "Nothing to compare: the page has one flow."));
   const width = Math.max(280, byId("forest").clientWidth);
   const rowsOf = (pair) => {
     const base = D.means[D.flows.indexOf(pair.a)];
@@ -163,34 +163,34 @@ function drawForest() {
         svg("text", { x: 0, y: y + 4, class: measure.decides ? "strong" : "", ...squeezed(measure.title, nameEnd - 8) }, measure.title),
         svg("line", { class: "bar", x1: X(row, row.ends[0]), x2: X(row, row.ends[1]), y1: y, y2: y }),
         svg("rect", { class: "mark", x: X(row, row.center) - 4, y: y - 4, width: 8, height: 8 }),
-        svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "unsure" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; press for the turns that flipped`, pick);
+        svg("text", { x: numberStart + 6, y: y + 4, class: "figure" }, `${change} ${shown === "unsure" ? (d.reading === "unchanged" ? "=" : "?") : shown === "better" ? "▲ better" : "▼ worse"}`)), `${label}; click for the turns that flipped`, pick);
     });
     const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${pair.b} against ${pair.a}` },
       svg("line", { class: "zero", x1: middle, x2: middle, y1: 0, y2: height - 18 }), marks,
       svg("text", { x: middle - 6, y: height - 4, "text-anchor": "end" }, "← worse"), svg("text", { x: middle + 6, y: height - 4 }, "better →"));
     return h("div", { class: "forest" }, h("h3", {}, flowName(D.flows.indexOf(pair.b)), " against ", flowName(D.flows.indexOf(pair.a))), figure);
   });
-  const more = h("button", { type: "button", "aria-pressed": String(state.everything), onclick: () => { state.everything = !state.everything; drawForest(); } }, state.everything ? "only what decides" : "all measures");
-  byId("forest").replaceChildren(...blocks, h("p", { class: "note" }, more, ` Right of the line is better. Qualities as differences, up to ${number(spans.true)} at the edge, costs as a share of the other flow's mean, up to ${Math.round(100 * spans.false)} %; = equal on every turn; ? not shown by the test, which adjusts for all that decides, so a bar beside the line may not be enough. Press a line for the turns that flipped.`));
+  const more = h("button", { type: "button", "aria-pressed": String(state.everything), onclick: () => { state.everything = !state.everything; drawForest(); } }, state.everything ? "only primary measures" : "all measures");
+  byId("forest").replaceChildren(...blocks, h("p", { class: "note" }, more, ` Right of the line is better. Qualities are differences (edge: ${number(spans.true)}), costs are shares of the other flow's mean (edge: ${Math.round(100 * spans.false)} %). = equal on every turn; ? no difference shown: the test adjusts for all primary measures, so a bar beside the line may not be enough. Click a row for the turns that flipped.`));
 }
 
 function drawPhases() {
   const used = D.phase_order.filter((phase) => chosen().some((flow) => D.phases[flow][phase]));
   const sums = [["tokens", (part) => (part.input_tokens || 0) + (part.output_tokens || 0)], ["seconds", (part) => part.seconds || 0]];
   const turns = (flow) => playedBy[flow];
-  const blocks = sums.map(([word, of]) => {
+  const blocks = sums.map(([unit, of]) => {
     const total = (flow) => used.reduce((sum, phase) => sum + (D.phases[flow][phase] ? of(D.phases[flow][phase]) : 0), 0) / turns(flow);
     const most = Math.max(...all(D.flows.length).map(total)) || 1;
     const lines = chosen().map((flow) => {
       const bar = h("span", { class: "stack" }, used.filter((phase) => D.phases[flow][phase]).map((phase) => {
-        const value = of(D.phases[flow][phase]) / turns(flow), part = h("i", { class: `p${D.phase_order.indexOf(phase) % 9}`, title: `${phase}: ${number(value)} ${word} a turn` });
+        const value = of(D.phases[flow][phase]) / turns(flow), part = h("i", { class: `p${D.phase_order.indexOf(phase) % 9}`, title: `${phase}: ${number(value)} ${unit} per turn` });
         part.style.width = `${(100 * value) / most}%`;
         return part;
       }));
-      const told = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
-      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${told.join(", ")} ${word} a turn` }, flowName(flow), bar, h("b", {}, word === "seconds" ? took(total(flow)) : number(total(flow))));
+      const parts = used.filter((phase) => D.phases[flow][phase] && of(D.phases[flow][phase])).map((phase) => `${phase} ${number(of(D.phases[flow][phase]) / turns(flow))}`);
+      return h("div", { class: "bars", role: "img", "aria-label": `${D.flows[flow]}: ${parts.join(", ")} ${unit} per turn` }, flowName(flow), bar, h("b", {}, unit === "seconds" ? took(total(flow)) : number(total(flow))));
     });
-    return [h("h3", {}, `${word} a turn`), h("div", { class: "stacks" }, lines)];
+    return [h("h3", {}, `${unit} per turn`), h("div", { class: "stacks" }, lines)];
   });
   const legend = h("p", { class: "legend" }, used.map((phase) => h("span", {}, h("i", { class: `p${D.phase_order.indexOf(phase) % 9}` }), phase.replace("_", " "))));
   byId("phases").replaceChildren(...blocks.flat(2), legend);

@@ -1,4 +1,4 @@
-"""What a verdict leaves behind: a few lines for the log; JUnit XML, Markdown and JSON for machines and for later."""
+"""Files of a gate verdict: JSON, Markdown and JUnit XML, and the lines that a log shows."""
 
 from __future__ import annotations
 
@@ -33,61 +33,64 @@ OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 
 
 def summary_lines(verdict: GateVerdict) -> list[str]:
-    """The verdict, what decided it, and what to do: at most 16 lines, the first says it all."""
-    # What else would have come of a run that was stopped is not known.
-    told = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
-    open_ = [judged for judged in verdict.deciding if judged.kind in told]
-    found = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
-    found += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
-    found += [f"{judged.change}: {judged.why}" for judged in open_[:OPEN_SHOWN]]
+    """Return at most 16 lines: the verdict, the measures behind it, and notes.
+
+    The first line alone is enough.
+    """
+    # A run that stopped at a regression has no verdict on its other measures.
+    kinds = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
+    open_ = [each for each in verdict.deciding if each.kind in kinds]
+    lines = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
+    lines += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
+    lines += [f"{each.change}: {each.why}" for each in open_[:OPEN_SHOWN]]
     if len(open_) > OPEN_SHOWN:
-        found.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
-    counts = Counter(judged.verdict for judged in verdict.deciding if judged not in open_)
+        lines.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
+    counts = Counter(each.verdict for each in verdict.deciding if each not in open_)
     if counts:
-        found.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    advice = [judged for judged in verdict.measure_verdicts if judged.advises and judged.kind == "worse"]
-    found += [f"advice: {judged.change}: {judged.why}" for judged in advice[:ADVICE_SHOWN]]
+        lines.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    advice = [each for each in verdict.measure_verdicts if each.advises and each.kind == "worse"]
+    lines += [f"advice: {each.change}: {each.why}" for each in advice[:ADVICE_SHOWN]]
     if len(advice) > ADVICE_SHOWN:
-        found.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
-    if any(judged.paired.changed for judged in verdict.deciding):
-        passed = any(judged.kind == "pass" and judged.measure in COSTS for judged in verdict.deciding)
-        found.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
-    return found + [f"note: {note}" for note in verdict.notes[:2]]
+        lines.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
+    if any(each.paired.changed for each in verdict.deciding):
+        passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.deciding)
+        lines.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
+    return lines + [f"note: {note}" for note in verdict.notes[:2]]
 
 
-def cells(judged: Judgement) -> list[str]:
-    """One text for each of `COLUMNS`."""
-    show = judged.measure.show
+def cells(verdict: Judgement) -> list[str]:
+    """Return one text for each of `COLUMNS`."""
+    show = verdict.measure.show
     return [
-        judged.measure.name,
-        str(judged.n),
-        show(judged.a),
-        show(judged.b),
-        format_number(judged.loss, "+"),
-        format_number(judged.bound, "+"),
-        format_number(judged.margin),
-        "-" if judged.p_adjusted is None else f"{judged.p_adjusted:.2g}",
-        format_number(judged.visible),
-        judged.verdict + (" (advises)" if judged.advises else ""),
+        verdict.measure.name,
+        str(verdict.n),
+        show(verdict.a),
+        show(verdict.b),
+        format_number(verdict.loss, "+"),
+        format_number(verdict.bound, "+"),
+        format_number(verdict.margin),
+        "-" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}",
+        format_number(verdict.visible),
+        verdict.verdict + (" (advises)" if verdict.advises else ""),
     ]
 
 
-def numbers(judged: Judgement) -> dict[str, float | None]:
-    """By `NUMBERS`, in the units of the measure."""
-    return {name: getattr(judged, ATTRIBUTES.get(name, name)) for name in NUMBERS}
+def numbers(verdict: Judgement) -> dict[str, float | None]:
+    """Return the values of `NUMBERS`, in the units of the measure."""
+    return {name: getattr(verdict, ATTRIBUTES.get(name, name)) for name in NUMBERS}
 
 
 def by_flow(verdict: GateVerdict) -> dict[str, list[Judgement]]:
     ordered = sorted(verdict.measure_verdicts, key=attrgetter("flow"))
-    return {flow: list(judged) for flow, judged in groupby(ordered, attrgetter("flow"))}
+    return {flow: list(group) for flow, group in groupby(ordered, attrgetter("flow"))}
 
 
 def as_json(verdict: GateVerdict) -> dict[str, Any]:
-    """The verdict as plain data; losses, margins and bounds in the units of their measures."""
+    """Return the verdict as plain data; losses, margins and bounds have the units of their measures."""
     rows = []
-    for judged in verdict.measure_verdicts:
-        named = {"flow": judged.flow, "measure": judged.measure.name, "verdict": judged.verdict, "why": judged.why}
-        rows.append({**named, "decides": judged.primary, **numbers(judged)})
+    for each in verdict.measure_verdicts:
+        row = {"flow": each.flow, "measure": each.measure.name, "verdict": each.verdict, "why": each.why}
+        rows.append({**row, "decides": each.primary, **numbers(each)})
     return {
         "result": verdict.result,
         "exit_code": verdict.exit_code,
@@ -100,46 +103,46 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
 
 
 def junit(verdict: GateVerdict) -> str:
-    """xunit2: a suite a flow, a case a measure; what is worse fails, what is undecided or only advises was skipped.
+    """Return JUnit XML (xunit2) with one suite per flow and one case per measure.
 
-    The numbers are properties of the suite, named `measure.number`: the schema that CI servers check (junit-10.xsd of
-    the Jenkins xUnit plug-in, which pytest's xunit2 family follows) has none below a testcase.
+    A primary measure that is worse fails; an undecided or secondary one is skipped. Numbers are properties of the
+    suite, named `measure.number`, because a testcase has none in junit-10.xsd of the Jenkins xUnit plug-in.
     """
     root = ElementTree.Element("testsuites", {"name": "agentlab gate", **_counts(verdict.measure_verdicts)})
     del root.attrib["skipped"]
-    for flow, judged in by_flow(verdict).items():
-        suite = ElementTree.SubElement(root, "testsuite", {"name": flow, **_counts(judged)})
+    for flow, of_flow in by_flow(verdict).items():
+        suite = ElementTree.SubElement(root, "testsuite", {"name": flow, **_counts(of_flow)})
         properties = ElementTree.SubElement(suite, "properties")
-        told = {"run": verdict.run_id, "baseline": verdict.baseline_id, "alpha": repr(verdict.alpha)}
-        for j in judged:
-            known = {name: value for name, value in numbers(j).items() if value is not None}
-            told |= {f"{j.measure.name}.{name}": repr(value) for name, value in known.items()}
+        values = {"run": verdict.run_id, "baseline": verdict.baseline_id, "alpha": repr(verdict.alpha)}
+        for j in of_flow:
+            numbers_of = {name: value for name, value in numbers(j).items() if value is not None}
+            values |= {f"{j.measure.name}.{name}": repr(value) for name, value in numbers_of.items()}
             case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{flow}", name=j.measure.name, time="0")
             if kind := _outcome(j):
                 ElementTree.SubElement(case, kind, type=j.verdict, message=j.why)
-        for name, value in told.items():
+        for name, value in values.items():
             ElementTree.SubElement(properties, "property", name=name, value=value)
     for element in root.iter():
         element.attrib = {name: printable(value) for name, value in element.attrib.items()}
     ElementTree.indent(root)
-    # XML 1.0 has no way to write these two.
+    # XML 1.0 cannot contain these two characters.
     return re.sub("[\ufffe\uffff]", "?", ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
 
 
 def markdown(verdict: GateVerdict) -> str:
-    """A section with the lines of the log, then a table a flow."""
+    """Return a Markdown section: the summary lines, then one table per flow."""
     first, *rest = summary_lines(verdict)
     text = [f"## agentlab gate: {as_markdown(first)}", "", *(f"* {as_markdown(line)}" for line in rest), ""]
     text += [f"{CAPTION}. {TEST_ASSUMPTION[0].upper()}{TEST_ASSUMPTION[1:]}. alpha = {verdict.alpha}.", ""]
-    for flow, judged in by_flow(verdict).items():
+    for flow, of_flow in by_flow(verdict).items():
         text += [f"### {as_markdown(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
         text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]
-        text += [*(f"| {' | '.join(as_markdown(cell) for cell in cells(j))} |" for j in judged), ""]
+        text += [*(f"| {' | '.join(as_markdown(cell) for cell in cells(j))} |" for j in of_flow), ""]
     return "\n".join([*text, *(f"* {as_markdown(note)}" for note in verdict.notes), ""])
 
 
 def write_reports(verdict: GateVerdict, folder: Path) -> None:
-    """Write `FILES` into the run folder; raises RunError where that is not possible."""
+    """Write `FILES` into the run folder; raises RunError if that fails."""
     texts = (json.dumps(as_json(verdict), indent=2) + "\n", markdown(verdict), junit(verdict))
     try:
         for name, text in zip(FILES, texts, strict=True):
@@ -149,7 +152,7 @@ def write_reports(verdict: GateVerdict, folder: Path) -> None:
 
 
 def save(text: str, path: str | Path, *, append: bool = False) -> None:
-    """Write a report; raises RunError where that is not possible."""
+    """Write or append a text to a file; raises RunError if that fails."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,13 +162,13 @@ def save(text: str, path: str | Path, *, append: bool = False) -> None:
         raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
 
 
-def _outcome(judged: Judgement) -> str:
-    if judged.kind in ("pass", "unchanged"):
+def _outcome(verdict: Judgement) -> str:
+    if verdict.kind in ("pass", "unchanged"):
         return ""
-    return "failure" if judged.kind == "worse" and not judged.advises else "skipped"
+    return "failure" if verdict.kind == "worse" and not verdict.advises else "skipped"
 
 
-def _counts(judged: Sequence[Judgement]) -> dict[str, str]:
-    outcomes = Counter(map(_outcome, judged))
-    found = {"tests": len(judged), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
-    return {name: str(count) for name, count in found.items()}
+def _counts(verdicts: Sequence[Judgement]) -> dict[str, str]:
+    outcomes = Counter(map(_outcome, verdicts))
+    counts = {"tests": len(verdicts), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
+    return {name: str(count) for name, count in counts.items()}

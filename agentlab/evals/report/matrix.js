@@ -1,5 +1,5 @@
-// The page from the top down: verdict, what went wrong, slices, the matrix of turns and flows, where it is from. Rows
-// come as one scrolls, and their texts are inflated when they do.
+// The sections of the page: verdict, what went wrong, slices, the matrix of turns and flows, run details. Rows are added
+// during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
@@ -19,7 +19,7 @@ function textOf(row) {
   return chunks.get(chunk).then((texts) => texts[row % D.rows_of_a_chunk]);
 }
 
-// The mean over the repeats of a flow; null where the measure says nothing of the turn.
+// The mean over the epochs of a flow; null if the measure does not apply to the turn.
 const columns = new Map(), groups = new Map();
 function cell(flow, row, m) {
   const plays = playsOf[flow], key = flow * D.measures.length + m;
@@ -37,9 +37,9 @@ function mean(values) {
 // The rows of each value of a property.
 function rowsBy(name) {
   if (!groups.has(name)) {
-    const found = new Map();
-    D.rows.slices[name].forEach((value, row) => { if (!found.has(value)) found.set(value, []); found.get(value).push(row); });
-    groups.set(name, found);
+    const rows = new Map();
+    D.rows.slices[name].forEach((value, row) => { if (!rows.has(value)) rows.set(value, []); rows.get(value).push(row); });
+    groups.set(name, rows);
   }
   return groups.get(name);
 }
@@ -59,7 +59,7 @@ function matches(row) {
   return values.length > 1 && Math.max(...values) - Math.min(...values) >= 0.5;
 }
 
-function found() {
+function matchingRows() {
   const flows = chosen(), count = D.rows.turn.length;
   const rows = all(count).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
   const [failed, worst, spread] = [new Uint8Array(count), new Float64Array(count), new Float64Array(count)];
@@ -80,22 +80,22 @@ function found() {
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
-  // The forest shows the pairs as well: where they are many, their lines are folded.
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  // The forest shows the pairs as well, so the lines of many pairs are folded.
   const v = D.verdict, pairs = v.notes.filter((note) => D.pairs.length > 1 && D.pairs.some((pair) => note.startsWith(`${pair.b} against ${pair.a}: `)));
   const listed = (notes) => (notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : "");
   byId("verdict").className = v.kind;
-  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), listed(v.notes.filter((note) => !pairs.includes(note))), pairs.length ? h("details", {}, h("summary", {}, `what each of the ${pairs.length} pairs showed`), listed(pairs)) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), listed(v.notes.filter((note) => !pairs.includes(note))), pairs.length ? h("details", {}, h("summary", {}, `results of the ${pairs.length} pairs`), listed(pairs)) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
 }
 
-// Where a flow stands furthest behind the best of the others (alone: behind its own other turns); looked at, not tested.
+// The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean). Not a test.
 function weakest() {
   const spots = [];
   for (const m of deciding.length ? deciding : qualities)
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
-        const means = graded.map((known) => (known.length < 3 ? null : known.reduce((a, b) => a + b) / known.length));
+        const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
           const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [D.means[0][m][0]];
@@ -112,33 +112,33 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
     const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
-    const told = `${cause.kind}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
-    // What a rule says is long and always the same; an error tells something only with its words.
-    return h("button", { type: "button", class: "cause", title: told, "aria-label": `${cause.at.length} ${told}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), FILTERS.some(([name]) => name === cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+    const label = `${cause.kind}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
+    // The text of a rule is long and always the same; an error needs its text.
+    return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), FILTERS.some(([name]) => name === cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
-  const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, every call is accounted for.");
-  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (looked at, not tested):"), weak) : "");
+  const none = h("p", { class: "fine" }, "No turn failed, no reply was cut off, no call is missing.");
+  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (not tested):"), weak) : "");
 }
 
 function drawSlices() {
   const names = Object.keys(D.rows.slices), m = state.measure, measure = D.measures[m];
-  if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "Nothing divides these turns."));
+  if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "No slices: the turns have no metadata to group by."));
   if (!names.includes(state.by)) state.by = names.find((name) => name.includes("kind") || name.includes("category")) || names[0];
   const flows = chosen();
   const line = ([value, rows]) => {
     const key = JSON.stringify([state.by, value]);
     const cells = flows.map((flow) => {
-      const found = mean(rows.map((row) => cell(flow, row, m)));
-      const shown = h("td", {}, h("span", { class: "meter" }), number(found, measure));
-      if (measure.quality && found != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, found)) * 100}%`;
+      const value = mean(rows.map((row) => cell(flow, row, m)));
+      const shown = h("td", {}, h("span", { class: "meter" }), number(value, measure));
+      if (measure.quality && value != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
       return shown;
     });
     const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
     return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
   };
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
-  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means, without intervals: a hint where to look. Press a slice to see its turns."));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. Click a slice to see its turns."));
 }
 
 function drawFilters() {
@@ -154,13 +154,13 @@ function drawFilters() {
 
 let rowsFound = [], rowsDrawn = 0, body = null, watcher = null;
 function drawMatrix() {
-  rowsFound = found();
+  rowsFound = matchingRows();
   rowsDrawn = 0;
   const flows = chosen(), heads = flows.map((flow) => h("div", { role: "columnheader" }, flowName(flow)));
   body = h("div", { class: "rows", role: "table", "aria-label": "Turns by flows" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads));
   body.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
-  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are cut after ${D.replies_cut_at} characters to keep the page small; agentlab show has them whole.` : "", D.runs.every((run) => run.gold) ? "" : " What is expected is not shown: the data set is not here, or has changed since.");
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.gold) ? "" : " No expectations shown: the data set is missing or has changed.");
   byId("matrix").replaceChildren(counted, h("div", { class: "scroll" }, body), end);
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
@@ -170,7 +170,7 @@ function drawMatrix() {
   soon();
 }
 
-// What few turns there are is drawn while nothing else goes on: for the search of the browser, and for paper.
+// The first rows are drawn while the browser is idle, so that its search and print include them.
 let idle = () => {}, waiting = 0;
 function soon() {
   cancelIdleCallback(waiting);
@@ -181,7 +181,7 @@ function more(end) {
   const next = rowsFound.slice(rowsDrawn, rowsDrawn + BATCH);
   body.append(...next.map(drawRow));
   rowsDrawn += next.length;
-  end.textContent = rowsDrawn < rowsFound.length ? `${rowsFound.length - rowsDrawn} more turns come as you scroll` : "";
+  end.textContent = rowsDrawn < rowsFound.length ? `scroll for ${rowsFound.length - rowsDrawn} more turns` : "";
 }
 
 function chips(play, row, m) {
@@ -193,7 +193,7 @@ function chips(play, row, m) {
   });
 }
 
-// Of two flows that are looked at, the play of the other one: a trace opens beside it.
+// If two flows are shown, the play of the other flow, which the trace opens beside.
 function partner(flow, row) {
   const others = chosen().filter((other) => other !== flow);
   return others.length === 1 ? playsOf[others[0]].find((play) => at(D.plays[play].there, row)) ?? "" : "";
@@ -206,20 +206,20 @@ function drawRow(row) {
   const boxes = [];
   const cells = chosen().map((flow, column) => {
     const repeats = playsOf[flow].filter((play) => at(D.plays[play].there, row)).map((play, i) => {
-      const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), said = h("div", { class: "reply" }, "…");
-      boxes.push([play, said]);
+      const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), reply = h("div", { class: "reply" }, "…");
+      boxes.push([play, reply]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
       const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
       const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.kind))];
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", said, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", reply, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });
   textOf(row).then(([asked, expected, replies]) => {
     question.textContent = asked;
     gold.replaceChildren(...expected.map((line) => h("p", {}, line)));
-    for (const [play, said] of boxes) said.textContent = (at(D.plays[play].values[failedAt], row) ? "FAILED: " : "") + (replies[play] || (replies[play] === "" ? "(an empty reply)" : ""));
+    for (const [play, box] of boxes) box.textContent = (at(D.plays[play].values[failedAt], row) ? "FAILED: " : "") + (replies[play] || (replies[play] === "" ? "(an empty reply)" : ""));
   });
   return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
 }
@@ -234,6 +234,6 @@ function moveThrough(event) {
 }
 
 function drawOrigin() {
-  const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["begun", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
-  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: saved as spec.yaml, ", h("code", {}, "agentlab run spec.yaml"), " makes the run again"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
+  const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["started", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
+  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
 }

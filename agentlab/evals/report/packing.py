@@ -1,4 +1,4 @@
-"""What keeps the page small: text that is deflated, and each long text once, however often a trace repeats it."""
+"""Packing of page data: texts are deflated, and each long text is stored once."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from typing import Any
 from agentlab.core.escaping import escape_json
 
 LONG = 24
-"""Characters from which a text is kept once and named by its number."""
+"""Shortest text, in characters, that is stored once and replaced by its number."""
 MARK = "#"
-"""How the name of a text begins; a text that begins so is always named."""
+"""Prefix of a text's number; a text with this prefix is always replaced."""
 PAGE = 200_000
-"""Characters of texts that are deflated together, and read together."""
+"""Characters of texts that are deflated together."""
 
 
 def deflated(value: Any) -> str:
-    """JSON, deflated, in base64; the page inflates it once it is looked at."""
+    """Return the value as JSON, deflated, in base64; the page inflates it on demand."""
     text = escape_json(json.dumps(value, separators=(",", ":")))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 class TextPool:
-    """Long texts in the order of their first use, in pages; `pack` puts their numbers where they stand."""
+    """Pages of long texts, in the order of first use; `pack` replaces each text by its number."""
 
     def __init__(self) -> None:
         self.pages: list[str] = []
         """Deflated lists of texts."""
         self.starts: list[int] = []
-        """The number of the first text of each page."""
-        self._known: dict[str, int] = {}
+        """Number of the first text of each page."""
+        self._numbers: dict[str, int] = {}
         self._open: list[str] = []
         self._size = 0
 
     @property
     def bytes(self) -> int:
-        """What stands in the page by now; what waits for its page is taken to shrink to a third."""
+        """Bytes of all pages; the open page is estimated at a third of its characters."""
         return sum(map(len, self.pages)) + self._size // 3
 
     def pack(self, value: Any) -> Any:
-        """`value` with every long text in it replaced by its name."""
+        """Return `value` with every long text replaced by its number."""
         if isinstance(value, str):
             return f"{MARK}{self._number(value)}" if len(value) >= LONG or value.startswith(MARK) else value
         if isinstance(value, dict):
@@ -49,17 +49,17 @@ class TextPool:
         return [self.pack(part) for part in value] if isinstance(value, (list, tuple)) else value
 
     def _number(self, text: str) -> int:
-        if text not in self._known:
-            self._known[text] = len(self._known)
+        if text not in self._numbers:
+            self._numbers[text] = len(self._numbers)
             self._open.append(text)
             self._size += len(text)
             if self._size >= PAGE:
                 self.close()
-        return self._known[text]
+        return self._numbers[text]
 
     def close(self) -> None:
-        """End the page that texts are added to."""
+        """Deflate the open page."""
         if self._open:
-            self.starts.append(len(self._known) - len(self._open))
+            self.starts.append(len(self._numbers) - len(self._open))
             self.pages.append(deflated(self._open))
             self._open, self._size = [], 0

@@ -1,9 +1,9 @@
-"""The page of a run as one HTML file that needs no network and trusts nothing that stands in a run.
+"""The page of a run: one HTML file that needs no network and trusts no text of the run.
 
-    report(run).save("run.html")            # or agentlab report RUN -o run.html; in a notebook it shows itself
+    report(run).save("run.html")            # or: agentlab report RUN -o run.html
 
-What is foreign is in the page as JSON that no tag can end, and reaches the screen as text only; a Content-Security-
-Policy lets the page's own script and style run, by their hashes, and nothing else, and no address be loaded.
+Untrusted text is JSON that cannot close its element, and the script shows it as text only. A Content-Security-Policy
+allows the page's own script and style by their hashes, and forbids every address.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SCRIPTS = ("figures.js", "matrix.js", "drawer.js", "start.js")
 
 
 class Page:
-    """An HTML document; it shows itself in a notebook, in a frame of its own."""
+    """An HTML document; a notebook shows it in a frame."""
 
     def __init__(self, text: str, title: str) -> None:
         self.text, self.title = text, title
 
     def save(self, path: str | Path) -> Path:
-        """Write it; raises RunError where that is not possible."""
+        """Write the page; raises RunError if the file cannot be written."""
         path = Path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,13 +53,13 @@ class Page:
 
 
 def report(run: StoredRun, other: StoredRun | None = None) -> Page:
-    """The page of one run, or of two side by side; raises RunError for a run that has not ended."""
+    """Return the page of one run, or of two side by side; raises RunError if a run has not ended."""
     data = contents([run] if other is None else [run, other])
     return Page(document(data), data["title"])
 
 
 def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """All that the page of these runs shows."""
+    """Return the data of the page, as plain JSON types."""
     content = Content(runs)
     verdict, comparison = recommend(*runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
@@ -74,19 +74,19 @@ def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 
 def document(data: Mapping[str, Any]) -> str:
-    """The page as one text."""
-    # "<" in a text would let it end the element that holds the data.
-    told = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
+    """Return the page as HTML."""
+    # A "<" in a text could close the element that contains the data.
+    json_text = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
-    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": told}
+    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": json_text}
     text = (HERE / "page.html").read_text(encoding="utf-8")
-    before, *pieces = text.split("{{")
+    page, *pieces = text.split("{{")
     for piece in pieces:
         name, _, rest = piece.partition("}}")
-        before += parts[name] + rest
-    return before
+        page += parts[name] + rest
+    return page
 
 
 def _hash(text: str) -> str:

@@ -1,6 +1,6 @@
-"""A conversation as every flow answered it: question, what is expected, and the whole replies side by side.
+"""View of a conversation: for each turn the question, the expectations, and all replies side by side.
 
-run.show("laws-001")            # shows itself in a notebook and where it is printed
+run.show("laws-001")            # for a notebook or a terminal
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from agentlab.evals.report.tables import Terminal, print_line
 from agentlab.evals.store.rows import TrialKey, TurnFigures, TurnRow
 
 MIN_COLUMN_WIDTH = 34
-"""Characters of a column in which a reply can still be read."""
+"""Smallest readable width of a reply column, in characters."""
 PRINTED_WIDTH = 120
-"""Of a conversation that is printed by Python, or shown in a notebook."""
+"""Width of a conversation in Python and in a notebook."""
 HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
-"""The measure each kind of data set is about; between 0 and 1."""
+"""Headline measure of each kind of data set; between 0 and 1."""
 
 
 @dataclass(frozen=True, repr=False)
 class ConversationView:
-    """One conversation: its turns as they were played, each with its costs, its scores, and what was expected."""
+    """One conversation: its played turns with costs and scores, and their expectations."""
 
     conversation: str
     played: Sequence[TurnRow]
     gold: Conversation | None
     causes: Mapping[tuple[str, int, int], Cause]
-    """By flow, turn and epoch."""
+    """(flow, turn, epoch) -> cause of a poor turn."""
     only_turn: int | None = None
 
     def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> ConversationView:
@@ -58,19 +58,19 @@ class ConversationView:
         numbers = {row.turn for row in self.played}
         turns = dict(enumerate(self.gold.turns)) if self.gold else dict.fromkeys(sorted(numbers))
         if not self.gold:
-            print_line(console, "(what is expected is not shown: the data set is not here, or has changed since)")
+            print_line(console, "(no expectations shown: the data set is missing or has changed)")
         for number, turn in turns.items():
             if self.only_turn not in (None, number):
                 continue
             if turn and turn.scored and number not in numbers:
-                continue  # the run ended before
+                continue  # the run stopped before this turn
             answers = [row for row in self.played if row.turn == number]
             print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
             if traces is None:
-                _print_beside(console, [(_title(row), _said(row), self._figures(row)) for row in answers])
+                _print_beside(console, [(_title(row), _reply_text(row), self._figures(row)) for row in answers])
             for row in answers if traces is not None else ():
                 self._print_steps(console, row, (traces or {}).get(row.play), full)
             console.print()
@@ -86,46 +86,46 @@ class ConversationView:
             print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
 
     def _figures(self, row: TurnRow) -> list[str]:
-        spent = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        costs = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
         cause = self.causes.get((row.flow, row.turn, row.epoch))
-        why = [f"cause: {cause.cause}"] if cause else []
-        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), spent, *why]
+        cause_line = [f"cause: {cause.cause}"] if cause else []
+        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), costs, *cause_line]
 
     def __repr__(self) -> str:
-        written = io.StringIO()
-        # In a notebook a console would show each line by itself, past the file.
-        console = Terminal(file=written, width=PRINTED_WIDTH, force_jupyter=False)
+        buffer = io.StringIO()
+        # In a notebook rich would show each line itself, and leave the file empty.
+        console = Terminal(file=buffer, width=PRINTED_WIDTH, force_jupyter=False)
         self.print_to(console)
-        return written.getvalue().rstrip()
+        return buffer.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         return f'<pre style="white-space: pre-wrap">{as_html(repr(self))}</pre>'
 
 
 def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]]]) -> None:
-    """Replies with their titles and figures, as many side by side as can be read; one below the other if none can."""
+    """Print replies with titles and figures, as many side by side as are readable, else one below the other."""
     widths = [cell_len(line) for title, _, figures in answers for line in (title, *figures)]
-    narrowest = max([MIN_COLUMN_WIDTH, *widths]) + 3
-    beside = (console.width - 1) // narrowest
-    if not beside:
-        for title, said, figures in answers:
+    min_width = max([MIN_COLUMN_WIDTH, *widths]) + 3
+    columns = (console.width - 1) // min_width
+    if not columns:
+        for title, reply, figures in answers:
             print_line(console, title, "bold")
-            print_line(console, said.plain, str(said.style))
+            print_line(console, reply.plain, str(reply.style))
             for figure in figures:
                 print_line(console, f"  {figure}", "dim")
-    for begin in range(0, len(answers) if beside else 0, beside or 1):
-        block = answers[begin : begin + beside]
-        table = Table(width=min(console.width, len(block) * narrowest * 2), show_lines=True)
+    for begin in range(0, len(answers) if columns else 0, columns or 1):
+        block = answers[begin : begin + columns]
+        table = Table(width=min(console.width, len(block) * min_width * 2), show_lines=True)
         for title, _, _ in block:
             table.add_column(Text(title), ratio=1, overflow="fold")
-        table.add_row(*(said for _, said, _ in block))
+        table.add_row(*(reply for _, reply, _ in block))
         table.add_row(*(Text("\n".join(figures), style="dim") for _, _, figures in block))
         console.print(table)
 
 
 def expected(turn: Turn | None) -> Iterator[str]:
-    """What a data set expects of a reply, a line each."""
+    """Yield the expectations of a turn, one line each."""
     if turn is None:
         return
     if turn.reference_answers:
@@ -144,7 +144,7 @@ def expected(turn: Turn | None) -> Iterator[str]:
 
 
 def _badness(row: TurnRow | TurnFigures) -> tuple[int, float, str]:
-    """What `worst_turn` orders turns by: 0 for one that failed, else the rank of its headline score and that."""
+    """Return the sort key of `worst_turn` and its reason: failed turns first, then headline scores below 1."""
     if row.error is not None:
         return 0, 0.0, "failed"
     low = [
@@ -156,17 +156,17 @@ def _badness(row: TurnRow | TurnFigures) -> tuple[int, float, str]:
 
 
 def worst_turn(turns: Iterable[TurnRow | TurnFigures]) -> tuple[TurnRow | TurnFigures, str] | None:
-    """A turn that failed, or the one with the least of its headline score, and why; None where all went well."""
+    """Return a failed turn, or the one with the lowest headline score, and the reason; None if all are perfect."""
     worst = min(turns, key=lambda row: _badness(row)[:2], default=None)
-    why = _badness(worst)[2] if worst else ""
-    return (worst, why) if worst and why else None
+    reason = _badness(worst)[2] if worst else ""
+    return (worst, reason) if worst and reason else None
 
 
 def _title(row: TurnRow) -> str:
     return one_line(row.flow + (f" (epoch {row.epoch})" if row.epoch else ""))
 
 
-def _said(row: TurnRow) -> Text:
+def _reply_text(row: TurnRow) -> Text:
     if row.reply is None:
         return Text(printable(f"FAILED: {row.error}"), style="red")
     return Text(printable(row.reply.text) or "(an empty reply)")

@@ -1,4 +1,4 @@
-// After another choice of flows.
+// Redraws after a change of the chosen flows.
 function render() {
   const label = document.activeElement?.closest("svg") && document.activeElement.getAttribute("aria-label");
   drawTop();
@@ -9,7 +9,7 @@ function render() {
   if (label) document.querySelector(`svg [aria-label="${CSS.escape(label)}"]`)?.focus({ preventScroll: true });
 }
 
-// After another choice of turns; what had the focus has it again.
+// Redraws after a change of the chosen turns, and restores the focus.
 function refilter() {
   const element = document.activeElement?.closest("#filters, #slices") && document.activeElement;
   const [kind, text] = element ? [element.tagName, (element.closest("label") || element).firstChild.textContent] : [];
@@ -37,7 +37,7 @@ function derive() {
 const known = (m) => D.means.every((means) => means[m]?.[0] != null);
 
 function begin() {
-  // What was shown to differ tells more than what comes first.
+  // A measure with a significant difference is more useful than the first one.
   const shown = D.pairs.flatMap((pair) => pair.differences).filter((d) => ["B better", "B worse"].includes(d.reading)).map((d) => d.measure);
   state.measure = deciding.find((m) => shown.includes(m)) ?? deciding[0] ?? qualities[0] ?? failedAt;
   state.y = state.measure;

@@ -1,7 +1,7 @@
-"""Tables and lines on a console of any width: no name and no number is ever cut.
+"""Tables and lines on a console of any width, without truncated names or numbers.
 
-A table that is too wide is turned on its side, or comes in parts that repeat its first column, whichever takes fewer
-parts; where a single column does not fit, in lines. What is foreign reaches the console without control characters.
+A table that is too wide is transposed, or split into parts that repeat its first column, whichever gives fewer parts.
+A part with one column that is still too wide is printed as lines. Untrusted text loses its control characters.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rich.text import Text
 from agentlab.core.escaping import escape_block, one_line, printable
 
 JOINED = "\u00a0"
-"""A space at which no heading is broken."""
+"""No-break space, which keeps a heading on one line."""
 Cell: TypeAlias = str | Text
 Grid: TypeAlias = list[list[Text]]
-"""Rows of cells, all of one length; the first row is the heading, the first column names the rows."""
+"""Rows of cells, all of the same length; the first row is the heading, the first column names the rows."""
 
 
 class Terminal(Console):
-    """A console that nothing foreign can steer, whoever prints: only its own codes reach the terminal as they are."""
+    """Console that escapes untrusted control characters; only its own codes reach the terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
@@ -39,14 +39,14 @@ class Terminal(Console):
 
 
 def new_console() -> Terminal:
-    """Of the terminal's width; where there is no terminal and COLUMNS does not say one, tables may be 140 wide."""
-    # Cut to 80 columns a table would be unreadable in a log, where nobody asked for 80.
+    """Return a console of the terminal's width; without terminal and COLUMNS it is 140 wide."""
+    # rich would take 80 columns, which split most tables in a log.
     width = None if Console().is_terminal or "COLUMNS" in os.environ else 140
     return Terminal(width=width)
 
 
 def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:
-    """A table under its title, in as many parts as the console's width asks for."""
+    """Print a table under its title, in as many parts as the width needs."""
     grid = [[_text(cell) for cell in row] for row in (columns, *rows)]
     if title:
         print_line(console, title, "italic")
@@ -61,18 +61,18 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:
-    """A line; on a terminal wrapped between words, elsewhere as it is."""
+    """Print a line; only a terminal wraps it, between words."""
     text = Text(escape_block(line), style=style)
     whole = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
     console.print(text, soft_wrap=whole)
 
 
 def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> None:
-    """What to type next, each with what it does; a command is never broken into lines."""
+    """Print (command, purpose) pairs to type next; a command is never wrapped."""
     if commands:
         print_line(console, "next:", "bold")
-    for command, does in commands:
-        console.print(Text(f"  {escape_block(f'agentlab {command}  # {does}')}"), soft_wrap=True)
+    for command, purpose in commands:
+        console.print(Text(f"  {escape_block(f'agentlab {command}  # {purpose}')}"), soft_wrap=True)
 
 
 def _text(cell: Cell) -> Text:
@@ -81,48 +81,48 @@ def _text(cell: Cell) -> Text:
 
 
 def _fitted(grid: Grid, width: int) -> list[Grid]:
-    turned = [list(column) for column in zip(*grid, strict=True)]
-    for whole in (grid, _with_broken_headings(grid), turned, _with_broken_headings(turned)):
-        if _width(whole) <= width:
-            return [whole]
+    transposed = [list(column) for column in zip(*grid, strict=True)]
+    for layout in (grid, _with_broken_headings(grid), transposed, _with_broken_headings(transposed)):
+        if _width(layout) <= width:
+            return [layout]
 
     def badness(parts: list[Grid]) -> tuple[bool, int, int]:
         return any(_width(part) > width for part in parts), len(parts), sum(map(len, parts))
 
-    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, turned)), key=badness)
+    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, transposed)), key=badness)
 
 
 def _parts(grid: Grid, width: int) -> Iterator[Grid]:
-    """The first column with as many of the others as fit, until all were there."""
+    """Yield the first column with as many of the others as fit, until all columns are included."""
     columns = range(1, len(grid[0]))
-    taken: list[int] = []
+    chosen: list[int] = []
     for column in columns:
-        if taken and _width(_of(grid, [*taken, column])) > width:
-            yield _of(grid, taken)
-            taken = []
-        taken.append(column)
-    if taken:
-        yield _of(grid, taken)
+        if chosen and _width(_select(grid, [*chosen, column])) > width:
+            yield _select(grid, chosen)
+            chosen = []
+        chosen.append(column)
+    if chosen:
+        yield _select(grid, chosen)
 
 
-def _of(grid: Grid, columns: Sequence[int]) -> Grid:
+def _select(grid: Grid, columns: Sequence[int]) -> Grid:
     return [[row[0], *(row[column] for column in columns)] for row in grid]
 
 
 def _with_broken_headings(grid: Grid) -> Grid:
-    """A heading wider than its column stands in several lines, broken between words."""
+    """Return the grid with wide headings broken into lines between words."""
     heading, *rows = grid
     broken = []
-    for place, cell in enumerate(heading):
-        widest = max((cell_len(row[place].plain) for row in rows), default=0)
-        joined = re.sub("(?<=[/-]) | (?=-)", JOINED, cell.plain)  # "/ turn" and "B - A" stay together
-        lines = textwrap.wrap(joined, max(widest, 1), break_long_words=False, break_on_hyphens=False)
+    for column, cell in enumerate(heading):
+        widest = max((cell_len(row[column].plain) for row in rows), default=0)
+        unbroken = re.sub("(?<=[/-]) | (?=-)", JOINED, cell.plain)  # "/ turn" and "B - A" stay together
+        lines = textwrap.wrap(unbroken, max(widest, 1), break_long_words=False, break_on_hyphens=False)
         broken.append(Text("\n".join(lines).replace(JOINED, " "), style=cell.style))
     return [broken, *rows]
 
 
 def _width(grid: Grid) -> int:
-    """Of the table, with its borders."""
+    """Return the width of the table, borders included."""
     columns = zip(*grid, strict=True)
     return 1 + sum(3 + max(cell_len(line) for cell in column for line in cell.plain.split("\n")) for column in columns)
 
@@ -130,8 +130,8 @@ def _width(grid: Grid) -> int:
 def _table(grid: Grid) -> Table:
     table = Table()
     heading, *rows = grid
-    for place, cell in enumerate(heading):
-        table.add_column(cell, justify="right" if place else "left", no_wrap=True)
+    for column, cell in enumerate(heading):
+        table.add_column(cell, justify="right" if column else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table

@@ -1,12 +1,12 @@
-"""The page's figures for a notebook, without a script: pictures as SVG, the verdict and the matrix as tables.
+"""Views of a run for notebooks, without a script: pictures as SVG, recommendation and matrix as tables.
 
-    run                     # as the last line of a cell: the verdict, the table, and the two pictures
+    run                     # as the last line of a cell: recommendation, table and two pictures
     run.pareto(x="cost_usd", y="answer_f1")
     run.forest()
     run.matrix(only="flipped")
 
-They need no kernel, no server and no network: a saved notebook, nbconvert and GitHub show them too. A picture has a
-paper of its own, so it can be read in a dark theme. What is foreign is escaped.
+They need no kernel, no server and no network, so a saved notebook, nbconvert and GitHub show them too. Pictures have a
+light background for dark themes. Untrusted text is escaped.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import recommend
-from agentlab.evals.report.content import Content, Place, Played
+from agentlab.evals.report.content import Content, Played, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
 from agentlab.evals.store.measures import measure, summary_rows
 from agentlab.evals.store.run import StoredRun
 
 TurnFilter = Literal["all", "failed", "flipped", "disagree"]
-SHOWN_OF_A_REPLY = 400
-APART = 0.5
-"""How far two scores of a turn are from each other that disagree; and where a score flips."""
+MAX_REPLY_CHARS = 400
+FLIP_SCORE = 0.5
+"""Score at which a turn flips, and smallest difference of two scores that disagree."""
 CELL = "min-width: 9em; text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere"
 
 
 class Views:
-    """Of one run that has ended."""
+    """Views of one ended run."""
 
     def __init__(self, run: StoredRun) -> None:
         self.run = run
@@ -45,12 +45,12 @@ class Views:
         return Content([self.run])
 
     @cached_property
-    def _decided(self) -> Any:
+    def _recommended(self) -> Any:
         return recommend(self.run)
 
     def markdown(self) -> str:
-        """The verdict and what it rests on, then the table with intervals."""
-        verdict, _ = self._decided
+        """Return the recommendation, its notes and the table with intervals, as Markdown."""
+        verdict, _ = self._recommended
         result = self.run.result
         costs, scores = summary_rows(list(result.flows.values()))
         heads = ["", *result.flows]
@@ -61,12 +61,15 @@ class Views:
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table
 
-        verdict, _ = self._decided
-        told = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
-        return "\n".join([*map(escape_block, told), repr(run_table(self.run.result.flows))])
+        verdict, _ = self._recommended
+        lines = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
+        return "\n".join([*map(escape_block, lines), repr(run_table(self.run.result.flows))])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
-        """Each flow's mean of `y` over its mean of `x`, with intervals; what it decides by if they are not named."""
+        """Draw each flow's mean of `y` over its mean of `x`, with intervals.
+
+        By default `x` is the cost and `y` the primary quality that differs most clearly. Raises ConfigError.
+        """
         names = self.content.measures
         for name in (x, y):
             if name and name not in names:
@@ -80,12 +83,12 @@ class Views:
         return pareto(measure(x), measure(y), points)
 
     def forest(self) -> Picture | None:
-        """The paired differences of what decides, with their intervals; None where there is nothing to compare."""
-        _, comparison = self._decided
+        """Draw the paired differences of primary measures; None if the run has one flow."""
+        _, comparison = self._recommended
         return forest(comparison) if comparison else None
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
-        """Turns as rows and flows as columns, worst first by the measure `by` (default: one that tells them apart)."""
+        """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
             raise ConfigError(unknown_name("choice of turns", only, kinds))
         by = by or self._informative_measure()
@@ -94,18 +97,18 @@ class Views:
         return Matrix(self.content, only, by, limit)
 
     def _informative_measure(self) -> str:
-        """Of the qualities that decide the first that was shown to differ, else one that differs, else the first."""
-        _, comparison = self._decided
+        """Return the first primary quality with a significant difference, else with any difference, else the first."""
+        _, comparison = self._recommended
         names = [
             n for n in (comparison.primary if comparison else self.content.measures) if measure(n).better == "higher"
         ]
-        found = [d for pair in (comparison.pairs if comparison else ()) for d in pair.differences]
-        shown = [d.measure.name for d in found if d.is_shown], [d.measure.name for d in found if d.changed]
-        ranked = sorted(names, key=lambda name: [name not in each for each in shown])
+        tests = [d for pair in (comparison.pairs if comparison else ()) for d in pair.differences]
+        ranks = [d.measure.name for d in tests if d.is_shown], [d.measure.name for d in tests if d.changed]
+        ranked = sorted(names, key=lambda name: [name not in each for each in ranks])
         return ranked[0] if ranked else "failed"
 
     def display(self) -> None:
-        """Show verdict, table and pictures as outputs of a cell, each in a form that needs no trust."""
+        """Show recommendation, table and pictures as outputs of a cell that need no trusted notebook."""
         from IPython.display import display
 
         display({"text/markdown": self.markdown(), "text/plain": self.text()}, raw=True)  # type: ignore[no-untyped-call]
@@ -115,53 +118,53 @@ class Views:
 
 
 class Matrix:
-    """Turns by flows, as a table in a notebook and as lines elsewhere."""
+    """Turns by flows: a table in a notebook, lines in a terminal."""
 
     def __init__(self, content: Content, only: TurnFilter, by: str, limit: int) -> None:
         self._content, self._by, self._limit = content, by, limit
         sign = 1 if measure(by).better == "higher" else -1
-        found = []
-        for place in content.rows:
-            values = [self._mean(flow, place, by) for flow in range(len(content.sides))]
-            failed = any(self._mean(flow, place, "failed") for flow in range(len(content.sides)))
-            known = [value for value in values if value is not None]
-            apart = max(known, default=0.0) - min(known, default=0.0)
-            flips = len({value < APART for value in known}) > 1
-            if {"all": True, "failed": failed, "flipped": flips, "disagree": apart >= APART}[only]:
-                worst = min((sign * value for value in known), default=float("inf"))
-                found.append((not failed, worst, -apart, place))
-        self.places = [place for *_, place in sorted(found)]
+        rows = []
+        for key in content.rows:
+            values = [self._mean(flow, key, by) for flow in range(len(content.sides))]
+            failed = any(self._mean(flow, key, "failed") for flow in range(len(content.sides)))
+            scores = [value for value in values if value is not None]
+            spread = max(scores, default=0.0) - min(scores, default=0.0)
+            flips = len({value < FLIP_SCORE for value in scores}) > 1
+            if {"all": True, "failed": failed, "flipped": flips, "disagree": spread >= FLIP_SCORE}[only]:
+                worst = min((sign * value for value in scores), default=float("inf"))
+                rows.append((not failed, worst, -spread, key))
+        self.keys = [key for *_, key in sorted(rows)]
 
-    def _plays(self, flow: int, place: Place) -> list[Played]:
-        return [play for play in self._content.plays if play.flow == flow and place in play.turns]
+    def _plays(self, flow: int, key: RowKey) -> list[Played]:
+        return [play for play in self._content.plays if play.flow == flow and key in play.turns]
 
-    def _mean(self, flow: int, place: Place, name: str) -> float | None:
-        values = [play.values[place].get(name) for play in self._plays(flow, place)]
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
+    def _mean(self, flow: int, key: RowKey, name: str) -> float | None:
+        values = [play.values[key].get(name) for play in self._plays(flow, key)]
+        numbers = [value for value in values if value is not None]
+        return sum(numbers) / len(numbers) if numbers else None
 
     def _lines(self) -> list[list[str]]:
-        """Of each turn shown what was asked and expected, then what each flow said, with the measure."""
+        """Return one row per turn: question and expectations, then the reply and measure of each flow."""
         lines = []
-        for place in self.places[: self._limit]:
-            cells, asked = [], ""
+        for key in self.keys[: self._limit]:
+            cells, question = [], ""
             for flow in range(len(self._content.sides)):
-                said = []
-                for play in self._plays(flow, place):
-                    row, value = play.turns[place], play.values[place].get(self._by)
-                    asked = row.user
+                replies = []
+                for play in self._plays(flow, key):
+                    row, value = play.turns[key], play.values[key].get(self._by)
+                    question = row.user
                     score = "" if value is None else f"\n{self._by} {measure(self._by).show(value)}"
                     reply = row.reply.text or "(an empty reply)" if row.reply else f"FAILED: {row.error}"
-                    said.append(_cut(reply) + score)
-                cells.append("\n".join(said))
-            told = [f"{place[0]} · turn {place[1]}", _cut(asked), *map(_cut, expected(self._content.turn(place)))]
-            lines.append(["\n".join(told), *cells])
+                    replies.append(_truncated(reply) + score)
+                cells.append("\n".join(replies))
+            heading = [f"{key[0]} · turn {key[1]}", *map(_truncated, (question, *expected(self._content.turn(key))))]
+            lines.append(["\n".join(heading), *cells])
         return lines
 
     @property
     def _caption(self) -> str:
-        shown = min(self._limit, len(self.places))
-        return f"{shown} of {len(self.places)} turns, worst {self._by} first"
+        shown = min(self._limit, len(self.keys))
+        return f"{shown} of {len(self.keys)} turns, worst {self._by} first"
 
     def __repr__(self) -> str:
         names = ["asked", *(side.name for side in self._content.sides)]
@@ -181,22 +184,22 @@ class Matrix:
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """Of each pair what it showed, then what decides: n, both means, the difference, its interval, p."""
+    """Return each pair's summary and its primary measures: n, means, difference, interval, p."""
     lines = []
     for pair in comparison.pairs:
         rows = [[d.measure.title, *d.cells] for d in pair.differences if d.primary]
         heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
         lines += [f"**{as_markdown(str(pair))}**", "", *_table(heads, rows), ""]
-    advised = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
-    return "\n".join([*lines, f"{advised} more measures advise: `comparison.table`"])
+    secondary = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
+    return "\n".join([*lines, f"{secondary} secondary measures: `comparison.table`"])
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table whose first column stands left, the others right."""
+    """Return a Markdown table with the first column left-aligned, the others right-aligned."""
     line = ["---", *("---:" for _ in heads[1:])]
     cells = [[*map(as_markdown, heads)], line, *([*map(as_markdown, row)] for row in rows)]
     return ["| " + " | ".join(row) + " |" for row in cells]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_OF_A_REPLY else f"{text[:SHOWN_OF_A_REPLY]} …"
+def _truncated(text: str) -> str:
+    return text if len(text) <= MAX_REPLY_CHARS else f"{text[:MAX_REPLY_CHARS]} …"

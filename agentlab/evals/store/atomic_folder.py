@@ -14,7 +14,7 @@ RESUME_HINT = "progress is saved; fix the cause and rerun with --resume"
 
 
 class RunWriteError(RunError):
-    """Raised if a file of a running run cannot be written; `why` is the system's message."""
+    """Raised if a run cannot write a file; `why` is the system's message."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be written: {why}; {RESUME_HINT}")

@@ -85,7 +85,7 @@ class LedgerEncoder:
 
 
 class _AttemptFields(Struct):
-    """The fields that say to which attempt a line belongs."""
+    """The fields that identify the attempt of a line."""
 
     flow: str
     conversation: str

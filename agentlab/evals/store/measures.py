@@ -115,7 +115,7 @@ def check_primary(
     also: Sequence[str] = (),
     hint: str = "",
 ) -> None:
-    """Raise ConfigError if no turn of the data will have a primary measure; measures in `also` exist."""
+    """Raise ConfigError if no turn of the data will have a primary measure; `also` names further measures."""
     turns = [turn for dataset in datasets for each in dataset.conversations for turn in each.turns if turn.scored]
     # A judge grades the run only after the run has ended.
     for name in (name for name in primary if not name.startswith(JUDGE_METRIC_PREFIX)):

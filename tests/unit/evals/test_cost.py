@@ -98,7 +98,7 @@ def test_blocks_and_minimum_are_the_caches_own():
     assert ideal(block=128) == 896
     assert ideal(minimum=1001) == 0
     for wrong in ({"block": 0}, {"minimum": -1}):
-        with pytest.raises(ConfigError, match="a cache has"):
+        with pytest.raises(ConfigError, match="cache: block must be 1 or more"):
             CacheRules(**wrong)
 
 
@@ -124,10 +124,10 @@ def test_cost_prints_cacheable_tokens_and_broken_prefixes(tmp_path, own_home, ca
         run = lab.run_sync(out=tmp_path / "run")
     table = Repricing(cache=CacheRules()).table(run)
     ideal = sum(use.ideal for use in prefix_uses(run.trace("rag_only", "a"), CacheRules()))
-    assert table.loc["rag_only", "cached tokens / turn there"] == ideal / 2 > 0
+    assert table.loc["rag_only", "cached tokens / turn repriced"] == ideal / 2 > 0
     assert main(["cost", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "cached tokens / turn there" in told and "prompts that leave the cached prefix" in told
+    assert "cached tokens / turn repriced" in told and "prompts that leave the cached prefix" in told
     assert main(["cost", str(tmp_path / "run"), "--block", "0"]) == 1
     assert main(["cost", str(tmp_path / "run"), "--model", "openai/gpt-4.1-mini"]) == 0
     assert "where prompts leave" not in capsys.readouterr().out
