@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, Settings] = {
     "runs": {"metavar": "RUN", "nargs": "+", "help": "a run folder, or two"},
     "spec": {"metavar": "SPEC", "nargs": "?", "help": f"a spec file (default: {DEFAULT_SPEC})"},
     "what": {"choices": ["flows", "models", "tools", "memory", "scorers", "prompts", "schema"], "help": "what to list"},
-    "--all": {**SWITCH, "help": "show everything: every measure, more turns, whole texts"},
+    "--all": {**SWITCH, "help": "show everything: every measure, more turns, full texts"},
     "--alpha": {"type": float, "default": 0.05, "metavar": "A", "help": "rate of false alarms (default: 0.05)"},
     "--baseline": {"required": True, "metavar": "FILE", "help": "the baseline, one line per turn"},
     "--block": {"type": int, "metavar": "N", "help": "size of a prefix cache's blocks in tokens (default: 1)"},

@@ -91,15 +91,15 @@ def _rows_of(run: Run, worse: set[tuple[str, str]], show_all: bool) -> tuple[lis
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:
-    """Name the first turn of each score that a scorer could not give: its mean is unknown."""
-    found = defaultdict[str, list[str]](list)
+    """Yield a line for each score with a missing value, whose mean is unknown: its first turn and their number."""
+    turns_by_score = defaultdict[str, list[str]](list)
     for row in run.map_turns() if run.result.mode != IMPORTED else ():
         for name, score in (row.scores or {}).items():
             if score.value is None:
-                found[name].append(f"turn {row.turn} of {row.conversation} by {row.flow}")
-    for name, places in found.items():
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        yield f"{name} is unknown: its scorer gave no number for {places[0]}{more}"
+                turns_by_score[name].append(f"turn {row.turn} of {row.conversation} by {row.flow}")
+    for name, turns in turns_by_score.items():
+        rest = f" and {len(turns) - 1} more" if len(turns) > 1 else ""
+        yield f"{name} is unknown: its scorer gave no number for {turns[0]}{rest}"
 
 
 def _queueing_note(run: Run) -> str:

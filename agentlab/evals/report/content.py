@@ -70,7 +70,7 @@ class Content:
         for number, (side, rows) in enumerate(zip(self.sides, self.values, strict=True)):
             for epoch in sorted({key[2] for key in rows}):
                 values = {(name, turn): rows[name, turn, at] for name, turn, at in rows if at == epoch}
-                own = {place: turns[id(side.run), side.flow, *place, epoch] for place in values}
+                own = {row: turns[id(side.run), side.flow, *row, epoch] for row in values}
                 self.plays.append(Played(number, epoch, own, values))
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 

@@ -63,8 +63,8 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
 def print_line(console: Console, line: str, style: str = "") -> None:
     """Print a line; only a terminal wraps it, between words."""
     text = Text(escape_block(line), style=style)
-    whole = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
-    console.print(text, soft_wrap=whole)
+    is_unwrapped = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
+    console.print(text, soft_wrap=is_unwrapped)
 
 
 def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> None:

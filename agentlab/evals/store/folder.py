@@ -204,7 +204,7 @@ class RunFolder:
     def check_seal(self, *, regrade: bool = False) -> bool:
         """Return True if the run has ended and has checksums; raises RunError for an edited file.
 
-        With `regrade` the summary may be edited: regrading rewrites it.
+        With `regrade` an edited summary is accepted, because regrading rewrites it.
         """
         if not self.summary_file.exists():
             return False

@@ -59,7 +59,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None
 
 
 class RunTable(Frame):
-    """Table with one row per measure and one column per flow; computing on it gives a frame of floats."""
+    """Table with one row per measure and one column per flow; arithmetic on it gives a plain frame of floats."""
 
     def shown(self) -> pd.DataFrame:
         """Return the table as text: `-` if unknown, scores with their 95 % interval and number of turns."""

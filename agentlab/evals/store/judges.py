@@ -24,8 +24,8 @@ def notes_on_judges(run: StoredRun) -> list[str]:
         line = "no human labels" if agreement is None else agreement_line(Agreement(**agreement))
         people = "; ".join(f"{name} {text}" for name, text in content.get("people", {}).items() if agreement)
         corrected = f"; corrected for the labels: {people}" if people else ""
-        known = known_answers_line(content["known_answers"])
-        lines.append(f"{metric} by {content['model']} {known}; {line}{corrected}")
+        passed = known_answers_line(content["known_answers"])
+        lines.append(f"{metric} by {content['model']} {passed}; {line}{corrected}")
     return lines
 
 

@@ -26,7 +26,7 @@ MAX_VALUE = 1e15
 
 @dataclass(frozen=True)
 class Measure:
-    """Column of `Run.turns` or metric of `Run.scores`; `format` formats its mean over turns."""
+    """Column of `Run.turns` or metric of `Run.scores`; `format` is the format of its mean over turns."""
 
     name: str
     title: str

@@ -87,7 +87,7 @@ class _Turn(Struct, frozen=True, kw_only=True):
         return self.conversation, self.turn, self.epoch
 
     def costs(self: Any) -> dict[str, Any]:
-        """Return the costs of the turn, by measure."""
+        """Return measure -> cost of the turn; None is unknown."""
         figures = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
         return figures if self.retrieval_steps is UNSET else figures | {"retrieval_steps": self.retrieval_steps}
 

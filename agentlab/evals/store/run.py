@@ -48,7 +48,7 @@ class StoredRun:
     def open(cls, path: str | Path, *, regrade: bool = False) -> Self:
         """Open a run; raises RunError if the folder is no run, or if a file was edited after the run had ended.
 
-        With `regrade` the summary may be edited: regrading rewrites it.
+        With `regrade` an edited summary is accepted, because regrading rewrites it.
         """
         run = cls(RunFolder.open(Path(path)))
         run.folder.check_seal(regrade=regrade)

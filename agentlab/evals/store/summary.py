@@ -61,7 +61,7 @@ def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
 def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSummary:
     n = flow.counts["turns"]
     totals, billed = Totals.sum(flow.totals), Totals.sum(flow.billed)
-    # A flow that answers without the session has costs that nobody counted.
+    # The session did not count the costs of a flow that bypasses it.
     uncounted = totals == Totals() and flow.counts["errors"] < n
     sums: dict[str, Any] = dict.fromkeys(asdict(totals)) if uncounted else asdict(totals)
     fields: dict[str, Any] = {
@@ -130,8 +130,8 @@ def summarise_scores(
     A column is a pair: one value per turn, and the conversation of each turn. A mean with an unknown part (NaN) is
     unknown.
     """
-    known = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
-    means = dict(zip(known, mean_intervals([by_cluster(*columns[key]) for key in known]), strict=True))
+    complete = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
+    means = dict(zip(complete, mean_intervals([by_cluster(*columns[key]) for key in complete]), strict=True))
     summaries = {}
     for key, (values, _) in columns.items():
         mean, interval = means.get(key, (None, None))
