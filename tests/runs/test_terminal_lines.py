@@ -119,4 +119,4 @@ def test_problems_of_tools_are_reported_for_later_flows_too(typed):
         Path(f"agent/tools/tool_{number}.py").write_text(tool)
     with_data = ["--set", EGO[1].replace('"ego"', '"ego", "data": "agent"')]
     shown = typed("rag_only", ["Hello", "/flow ego", "Hello"], ["Hi.", *EGO_REPLIES], *with_data, loop=False)
-    assert "only the first 128 tools count" in shown and "Fine." in shown.splitlines()
+    assert "only the first 128 tools are used" in shown and "Fine." in shown.splitlines()

@@ -108,10 +108,10 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 @pytest.mark.parametrize("flow", ["ego", "tools"])
 def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
     shown = typed(flow, servers("ten thousand"), "Hi", "Hi again")
-    assert shown.count("only the first 128 tools count") == 1 and shown.splitlines().count("Hello.") == 2
+    assert shown.count("only the first 128 tools are used") == 1 and shown.splitlines().count("Hello.") == 2
     assert main(["list", "tools", "--mcp", str(servers("ten thousand"))]) == 0
     listed = capsys.readouterr().out
-    assert " tool_127 " in listed and " tool_128 " not in listed and "note: only the first 128 tools count" in listed
+    assert " tool_127 " in listed and " tool_128 " not in listed and "note: only the first 128 tools are used" in listed
 
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
