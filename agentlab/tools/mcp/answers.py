@@ -22,7 +22,7 @@ def to_text_result(result: CallToolResult) -> dict[str, Any]:
     texts = [block.text for block in result.content if block.type == "text"]
     if result.structured_content is not None and not _contains(texts, result.structured_content):
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": truncate_result("\n".join(parts)), "error": result.is_error}
+    return {"text": truncate_result("\n".join(parts) or "(the result is empty)"), "error": result.is_error}
 
 
 def _render_block(block: Any) -> str:
@@ -41,7 +41,7 @@ def _render_block(block: Any) -> str:
 
 
 def _contains(texts: list[str], content: Any) -> bool:
-    """Return True if the text blocks contain `content` as JSON, also without the SDK's wrapper for non-objects."""
+    """Return True if the text blocks contain `content` as JSON, also without the key of a wrapper of one value."""
     values = []
     for text in texts:
         try:
@@ -49,9 +49,9 @@ def _contains(texts: list[str], content: Any) -> bool:
         except (ValueError, RecursionError):
             values.append(text)
     forms = [content]
-    if isinstance(content, dict) and set(content) == {"result"}:
-        forms.append(content["result"])
-    return any(form in (texts, values) or [form] in (texts, values) for form in forms)
+    if isinstance(content, dict) and len(content) == 1:
+        forms += content.values()
+    return any(form in (texts, values, *texts, *values) for form in forms)
 
 
 def truncate_result(text: str) -> str:

@@ -30,6 +30,7 @@ from agentlab.tools.mcp import launch
 from agentlab.tools.mcp.answers import to_text_result, truncate_result
 from agentlab.tools.mcp.config import ServerConfig, expand_variables
 from agentlab.tools.mcp.listing import MAX_TOOLS, plain
+from agentlab.tools.mcp.repairs import RepairedStream
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -58,12 +59,19 @@ class McpServer:
         self._seconds = seconds
         self._log_file = logs / f"{re.sub(r'[^A-Za-z0-9.-]', '_', config.name)}.log"
         self._connection: _Connection | None = None
+        self._modes = ["auto", "legacy"]
+        """Handshakes to try: a server that ends at the newer one is started again with the older one."""
         self._ending: set[asyncio.Task[None]] = set()
 
     async def listing(self) -> Rows:
         """Return the tools that the server lists; raise ToolError if it cannot be reached."""
         async with self._request("tools/list") as connection:
             return await connection.listing()
+
+    @property
+    def problems(self) -> list[str]:
+        """The reasons why the last listing is not whole."""
+        return [] if self._connection is None else [f"{self.name}: {each}" for each in self._connection.problems]
 
     def differs_from(self, stored: Rows | None) -> bool:
         """Return True if a connected server lists other tools than `stored`."""
@@ -83,8 +91,13 @@ class McpServer:
             on_progress(line)
             lines[MAX_PROGRESS_MESSAGES - 1 :] = [line]
 
-        async with self._request(tool) as connection:
-            result = await connection.call(tool, arguments, on_message)
+        try:
+            async with self._request(tool) as connection:
+                result = await connection.call(tool, arguments, on_message)
+        except _SessionLost:
+            # The server refused the call unread.
+            async with self._request(tool) as connection:
+                result = await connection.call(tool, arguments, on_message)
         return {**result, "progress": lines} if lines else result
 
     async def close(self) -> None:
@@ -99,7 +112,7 @@ class McpServer:
         """Yield the connection for at most `seconds`; convert a failure into a ToolError that starts with `name`."""
         connection, server = await self._connected(), f"the MCP server {self.name}"
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
+        from mcp_types import CONNECTION_CLOSED
 
         with connection.in_use():
             try:
@@ -111,8 +124,10 @@ class McpServer:
                 problem = f"{server} did not answer within {self._seconds:g} seconds"
             except MCPError as error:
                 problem = f"{server} failed: {plain(error.message, 300)}"
-                # A restarted HTTP server answers INVALID_REQUEST with a message about the session.
-                if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and "ession" in error.message):
+                if connection.has_lost_session(error.message):
+                    connection.retire()
+                    raise _SessionLost(f"{name}: {server} has forgotten the session") from None
+                if error.code == CONNECTION_CLOSED:
                     connection.retire()
                     problem = f"{server} ended before it answered; it is started again for the next call"
             except Exception as failure:
@@ -126,12 +141,16 @@ class McpServer:
                 import mcp  # noqa: F401
             if self._connection is not None:
                 self._connection.end()
-            self._connection = _Connection(self.config, self._seconds, self._log_file)
+            self._connection = _Connection(self.config, self._seconds, self._log_file, self._modes)
             self._ending.add(self._connection.task)
             self._connection.task.add_done_callback(self._ending.discard)
         connection = self._connection
         await asyncio.shield(connection.client)
         return connection
+
+
+class _SessionLost(ToolError):
+    """An HTTP server that was restarted no longer knows the session."""
 
 
 class _Connection:
@@ -140,9 +159,14 @@ class _Connection:
     The same task must enter and leave the SDK's client, because the client's cancel scopes belong to a task.
     """
 
-    def __init__(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
+    def __init__(self, config: ServerConfig, seconds: float, log_file: Path, modes: list[str]) -> None:
+        self.problems: list[str] = []
+        self._statuses: list[int] = []
+        """The status of each HTTP response."""
+        self._modes = modes
         self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         """The client of the started server, or a ToolError with the reason why it did not start."""
+        self._stream: Any = None
         self._rows: Rows | None = None
         self._has_changed = False
         """True once the server has reported that its list of tools has changed."""
@@ -182,20 +206,47 @@ class _Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any], on_message: Any) -> dict[str, Any]:
         from mcp import MCPError
-        from mcp_types import INVALID_PARAMS
+        from mcp_types import CONNECTION_CLOSED
 
         try:
             return to_text_result(await self.client.result().call_tool(tool, arguments, progress_callback=on_message))
         except MCPError as error:
-            if error.code != INVALID_PARAMS:
+            if error.code == CONNECTION_CLOSED or self.has_lost_session(error.message):
                 raise
             return {"text": truncate_result(plain(error.message)), "error": True}
+
+    def has_lost_session(self, message: str) -> bool:
+        return bool(self._statuses) and self._statuses[-1] in (400, 404) and "session" in message.lower()
 
     async def listing(self) -> Rows:
         if self._rows is None or self._has_changed:
             self._has_changed = False
-            self._rows = await _list_tools(self.client.result())
+            self._rows = await self._list_tools(self.client.result())
         return self._rows
+
+    async def _list_tools(self, client: Client) -> Rows:
+        """Return the tools that the server lists, at most MAX_TOOLS + 1; the last one shows that there are too many."""
+        from mcp import MCPError
+        from mcp_types import METHOD_NOT_FOUND
+
+        self._stream.listed.clear()
+        self.problems = []
+        cursors: set[str] = set()
+        cursor: str | None = None
+        try:
+            while len(self._stream.listed) <= MAX_TOOLS:
+                cursor = (await client.list_tools(cursor=cursor)).next_cursor
+                if not cursor:
+                    break
+                if cursor in cursors:
+                    self.problems = ["its listing repeats a page, and ends there"]
+                    break
+                cursors.add(cursor)
+        except MCPError as error:
+            if _is_end(error) or not (cursors or error.code == METHOD_NOT_FOUND):
+                raise
+            self.problems = [f"its listing is not whole: {plain(error.message, 200)}"]
+        return [_row(tool) for tool in self._stream.listed[: MAX_TOOLS + 1]]
 
     def differs_from(self, stored: Rows | None) -> bool:
         return self._has_changed or self._rows not in (None, stored)
@@ -211,7 +262,7 @@ class _Connection:
         # The SDK would log a traceback for a broken server; the ToolError reports the failure instead.
         sdk_log = logging.getLogger("mcp")
         sdk_log.setLevel(sdk_log.level or logging.CRITICAL)
-        statuses: list[int] = []
+        statuses = self._statuses
         limit = asyncio.timeout(seconds)
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -219,17 +270,26 @@ class _Connection:
                     transport = _http(config, seconds, statuses) if config.url else _process(config, log_file)
                     streams = await stack.enter_async_context(transport)
                     self._process_output = None if config.url else streams[0]
-                    client = Client(contextlib.nullcontext(streams), cache=None, message_handler=self._on_message)
+                    self._stream = RepairedStream(streams[0])
+                    client = Client(
+                        contextlib.nullcontext((self._stream, streams[1])),
+                        cache=None,
+                        message_handler=self._on_message,
+                        mode=self._modes[0],
+                    )
                     await stack.enter_async_context(client)
                     # Servers of protocols after 2025-11-25 report a changed list only to subscribers.
                     with contextlib.suppress(Exception):
                         async with asyncio.timeout(_SUBSCRIBE_SECONDS):
                             await stack.enter_async_context(client.listen(tools_list_changed=True))
-                    self._rows = await _list_tools(client)
+                    self._rows = await self._list_tools(client)
                 self.client.set_result(client)
                 await asyncio.Event().wait()
         except (asyncio.CancelledError, BaseExceptionGroup, Exception) as failure:
             log.debug("%s ended", config.name, exc_info=True)
+            if not self.client.done() and config.command and self._modes[0] == "auto" and _is_end(failure):
+                del self._modes[0]
+                await self._run(config, seconds, log_file)
             if not self.client.done():
                 reason = _reason(failure, f"it ended; see {log_file}" if config.command else "", statuses)
                 reason = f"no answer within {seconds:g} seconds" if limit.expired() else reason
@@ -245,13 +305,15 @@ async def _process(config: ServerConfig, log_file: Path) -> AsyncIterator[tuple[
 
     inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     assert config.command is not None, "a server without a command has a url"
-    command = str(config.folder / config.command) if os.sep in config.command else config.command
-    env = inherited | {name: expand_variables(value, name) for name, value in config.env.items()}
+    command = expand_variables(config.command, "command")
+    command = str(config.folder / command) if os.sep in command else command
+    arguments = [expand_variables(value, "args") for value in config.args]
+    env = inherited | {name: expand_variables(value, name).strip() for name, value in config.env.items()}
     if shutil.which(command, path=env.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-P", "-S", launch.__file__, str(MAX_MEMORY_BYTES), command, *config.args],
+        args=["-P", "-S", launch.__file__, str(MAX_MEMORY_BYTES), command, *arguments],
         env=env,
         cwd=config.folder,
     )
@@ -287,36 +349,49 @@ async def _http(config: ServerConfig, seconds: float, statuses: list[int]) -> As
     async def add_status(response: httpx2.Response) -> None:
         statuses.append(response.status_code)
 
-    headers = {name: expand_variables(value, name) for name, value in config.headers.items()}
+    url = expand_variables(str(config.url), "url")
+    headers = {name: expand_variables(value, name).strip() for name, value in config.headers.items()}
     # No read timeout: the stream of changes may be silent, and `_request` limits each call.
     timeout = httpx2.Timeout(seconds + 1.0, read=None)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [add_status]}) as client,
-        streamable_http_client(str(config.url), http_client=client) as streams,
+        streamable_http_client(url, http_client=client) as streams,
     ):
         yield streams
 
 
-async def _list_tools(client: Client) -> Rows:
-    """Return the tools that the server lists, at most MAX_TOOLS + 1; the last one shows that there are too many."""
-    page = await client.list_tools()
-    tools = page.tools
-    while page.next_cursor is not None and len(tools) <= MAX_TOOLS:
-        page = await client.list_tools(cursor=page.next_cursor)
-        tools += page.tools
-    return [
-        {"name": t.name, "description": t.description, "inputSchema": t.input_schema} for t in tools[: MAX_TOOLS + 1]
-    ]
+def _row(tool: Any) -> dict[str, Any]:
+    """Return what is stored of a listed tool."""
+    listed = tool if isinstance(tool, dict) else {}
+    row = {key: listed.get(key) for key in ("name", "description", "inputSchema")}
+    execution = listed.get("execution")
+    needs_tasks = isinstance(execution, dict) and execution.get("taskSupport") == "required"
+    return row | {"execution": {"taskSupport": "required"}} if needs_tasks else row
+
+
+def _root(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _is_end(failure: BaseException) -> bool:
+    """Return True if the server has ended instead of answering."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    root = _root(failure)
+    return isinstance(root, MCPError) and root.code == CONNECTION_CLOSED
 
 
 def _reason(failure: BaseException, ended: str, statuses: list[int]) -> str:
     """Return the reason of a failed start, without messages of libraries that may quote a header with its key."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
     from pydantic import ValidationError
 
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
+    failure = _root(failure)
     match failure:
         case asyncio.CancelledError():
             return "it was closed"
@@ -324,6 +399,9 @@ def _reason(failure: BaseException, ended: str, statuses: list[int]) -> str:
             return str(failure)
         case MCPError() if failure.code == CONNECTION_CLOSED and ended:
             return ended
+        case RuntimeError() if "protocol version" in str(failure):
+            ours = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {MODERN_PROTOCOL_VERSIONS[-1]}"
+            return f"it speaks version {str(failure).split()[-1]} of the protocol, agentlab {ours}"
         case MCPError():
             status = f" (HTTP {statuses[-1]})" if statuses and statuses[-1] >= 400 else ""
             return f"{plain(' '.join(failure.message.split()), 200)}{status}"

@@ -2,7 +2,8 @@
 
     config, problems = server_config("time", {"command": "mcp-server-time", "args": ["--local-timezone", "CET"]}, file)
 
-No file needs to contain a key: values of headers and of the environment may be `${NAME}`. No shell runs the command.
+No file needs to contain a key: `${NAME}`, `${env:NAME}` and `${NAME:-default}` stand for environment variables in every
+setting, as in the files of other programs. No shell runs the command.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from agentlab.core.files import read_bytes
 from agentlab.core.jsonl import first_error
 from agentlab.core.strict_json import parse_json
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_NAME = re.compile(r"(?:env:)?([A-Za-z_]\w*)(?::-(.*))?", re.DOTALL)
 _SECRET = re.compile(r"key|token|secret|password|auth|cookie", re.IGNORECASE)
 _IGNORED = {"type", "transport", "disabled", "description", "name"}
 """Keys of other programs that are ignored without a note."""
 
 
 def _web_address(url: str) -> str:
+    if url.startswith("${"):
+        return url  # checked when the server starts
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an address begins with http:// or https://")
@@ -50,7 +54,6 @@ class ServerConfig(BaseModel, frozen=True, extra="ignore"):
     env: dict[str, str] = {}
     url: Annotated[Text, AfterValidator(_web_address)] | None = None
     headers: dict[str, Text] = {}
-    """HTTP headers. A value `${NAME}` is replaced by the environment variable when the server starts."""
 
     @model_validator(mode="after")
     def _has_command_or_url(self) -> Self:
@@ -129,11 +132,24 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
 
 def expand_variables(value: str, name: str) -> str:
     """Return `value` with its variables replaced; register a secret, so that recordings redact it."""
-    missing = [variable for variable in _VARIABLE.findall(value) if variable not in os.environ]
-    if missing:
-        raise ToolError(f"{name} needs the environment variable {missing[0]}, which is not set")
-    text = _VARIABLE.sub(lambda match: os.environ[match[1]], value).strip()
-    if _SECRET.search(name) or any(_SECRET.search(variable) for variable in _VARIABLE.findall(value)):
+
+    def fill(form: re.Match[str]) -> str:
+        parts = _NAME.fullmatch(form[1])
+        if parts is None:
+            forms = "${NAME}, ${NAME:-default} and ${env:NAME}"
+            raise ToolError(f"{name}: {form[0]} cannot be filled; agentlab fills {forms}")
+        variable, default = parts.groups()
+        found = os.environ.get(variable)
+        if default is not None and not found:
+            return default
+        if found is None:
+            raise ToolError(f"{name} needs the environment variable {variable}, which is not set")
+        if _SECRET.search(variable):
+            secrets.register((found,) if found else (), f"the variable {variable}")
+        return found
+
+    text = _VARIABLE.sub(fill, value)
+    if _SECRET.search(name) and text.strip():
         # For `Bearer KEY`, register the key alone as well.
-        secrets.register((text, text.split()[-1]) if text else (), f"the MCP setting {name}")
+        secrets.register((text.strip(), text.split()[-1]), f"the MCP setting {name}")
     return text

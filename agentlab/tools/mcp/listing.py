@@ -8,6 +8,7 @@ A listing made of accepted tools is accepted unchanged.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +19,7 @@ from msgspec import structs
 
 from agentlab.core.escaping import strip_control_chars
 from agentlab.core.messages import ToolSpec
-from agentlab.core.schemas import load_jsonschema
+from agentlab.core.schemas import load_jsonschema, simplify_schema
 from agentlab.core.strict_json import parse_json
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import argument_list
@@ -51,6 +52,8 @@ def usable_tools(source: str, rows: Sequence[Any]) -> tuple[tuple[ToolSpec, ...]
             problems.append(f"{source}: {name}: duplicate name; the first tool is used")
         else:
             try:
+                if (row.get("execution") or {}).get("taskSupport") == "required":
+                    raise _Unfit("it needs tasks, which agentlab does not offer")
                 schema = _checked_schema(row.get("inputSchema"))
             except _Unfit as reason:
                 problems.append(f"{source}: {name}: is left out: {reason}")
@@ -67,12 +70,17 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
         raise _Unfit("its schema is not an object")
     try:
         schema: dict[str, Any] = parse_json(json.dumps(raw))
-        jsonschema.Draft202012Validator.check_schema(schema, format_checker=None)
+        with contextlib.suppress(jsonschema.SchemaError):
+            jsonschema.Draft202012Validator.check_schema(schema, format_checker=None)
+            return _object_schema(schema)
+        # Of another dialect: what all of them have in common.
+        return _object_schema(simplify_schema(schema, closed=False))
     except (TypeError, ValueError, RecursionError) as problem:
         is_deep = isinstance(problem, RecursionError) or "nested" in str(problem)
         raise _Unfit(f"its schema is {'nested too deep' if is_deep else 'not JSON'}") from None
-    except jsonschema.SchemaError as problem:
-        raise _Unfit(f"its schema is not valid: {plain(problem.message, 200)}") from None
+
+
+def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
     # Some providers refuse a request whose schema names its dialect.
     schema.pop("$schema", None)
     if schema.setdefault("type", "object") != "object":

@@ -168,7 +168,7 @@ class ToolManager:
         if stored is None or refresh:
             try:
                 rows = await server.listing()
-                problems += self._cache.save(server.config, rows)
+                problems += [*server.problems, *self._cache.save(server.config, rows)]
             except ToolError as problem:
                 if stored is None:
                     return (), [str(problem)]

@@ -12,10 +12,11 @@ from support.tool_sessions import call, session_with
 pytestmark = pytest.mark.slow
 
 
-async def test_a_listing_that_breaks_the_protocol_is_a_problem(opened):
+async def test_a_listing_that_breaks_the_protocol_keeps_its_good_tools(opened):
     manager = await opened({"liar": liar("liars")})
-    assert manager.tools == ()
-    assert manager.problems == ["the MCP server liar cannot be reached (what it says does not follow the protocol)"]
+    assert names(manager) == ["good", "invalid", "numbered", "long"]
+    assert "liar: bare: is left out: its schema is not an object" in manager.problems
+    assert "liar: tool 9 is left out: it has no usable name" in manager.problems
 
 
 @pytest.mark.parametrize("mode", ["ten thousand", "endless"])
@@ -23,7 +24,7 @@ async def test_servers_that_lie_are_taken_for_what_they_are(opened, mode):
     manager = await opened({"liar": liar(mode)})
     assert len(manager.tools) == MAX_TOOLS
     assert manager.problems == ["only the first 128 tools are used; remove unneeded servers or scripts"]
-    assert await call(session_with(*manager.tools), names(manager)[0]) == ""
+    assert await call(session_with(*manager.tools), names(manager)[0]) == "(the result is empty)"
     again = await opened({"liar": liar(mode)})
     assert (names(again), again.problems) == (names(manager), manager.problems)
 

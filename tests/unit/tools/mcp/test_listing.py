@@ -15,14 +15,13 @@ from support.mcp_server import LIARS
 
 def test_unusable_tools_are_left_out():
     specs, problems = usable_tools("s", [row for row in LIARS.values() if isinstance(row, dict)])
-    assert [spec.name for spec in specs] == ["good", "numbered", "long"]
-    assert [spec.description[:5] for spec in specs] == ["Fine.", "7", "[31mw"]
-    assert len(specs[2].description) == len("[31m") + 5_000
+    assert [spec.name for spec in specs] == ["good", "invalid", "numbered", "long"]
+    assert [spec.description[:5] for spec in specs] == ["Fine.", "", "7", "[31mw"]
+    assert len(specs[3].description) == len("[31m") + 5_000
     assert problems == (
         "s: bare: is left out: its schema is not an object",
         "s: text: is left out: its schema is not an object",
         "s: listed: is left out: its schema does not describe an object",
-        "s: invalid: is left out: its schema is not valid: 'dict' is not valid under any of the given schemas",
         "s: good: duplicate name; the first tool is used",
         "s: tool 8 is left out: it has no usable name",
     )
@@ -46,8 +45,6 @@ def deep() -> dict[str, Any]:
         ({"type": "string"}, "its schema does not describe an object"),
         ({"type": ["object", "null"]}, "its schema does not describe an object"),
         (deep(), "its schema is nested too deep"),
-        ({"properties": []}, "its schema is not valid: [] is not of type 'object'"),
-        ({"required": "a"}, "its schema is not valid: 'a' is not of type 'array'"),
         ({"default": 10**5_000}, "its schema is not JSON"),
         ({"default": {1}}, "its schema is not JSON"),
     ],

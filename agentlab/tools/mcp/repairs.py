@@ -1,0 +1,119 @@
+"""Repairs what servers send before the SDK validates it, so that one odd part takes nothing else away.
+
+The SDK refuses a whole listing for one tool without a schema, and a whole result for one block of a new type. It also
+takes an error code of a server for the end of the connection, and waits in vain for an answer that it cannot read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+SERVER_ERROR = -32099
+"""The code of every error that a server sends and that the SDK would take for one of its own."""
+
+
+class RepairedStream:
+    """The read stream of a transport; `listed` are the tools as the server lists them, page after page."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.listed: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._repaired(await self._stream.__anext__())
+
+    async def receive(self) -> Any:
+        return self._repaired(await self._stream.receive())
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *reason: Any) -> Any:
+        return await self._stream.__aexit__(*reason)
+
+    def _repaired(self, item: Any) -> Any:
+        from mcp.shared.message import SessionMessage
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCError, JSONRPCResponse
+
+        if isinstance(item, Exception):
+            row = _unreadable_answer(item)
+            if row is None:
+                return item
+            error = ErrorData(code=SERVER_ERROR, message=_words(row.get("error")))
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=row["id"], error=error))
+        message = item.message
+        if isinstance(message, JSONRPCError) and message.error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+            message.error.code = SERVER_ERROR
+        elif isinstance(message, JSONRPCResponse):
+            result = message.result
+            if isinstance(result.get("tools"), list):
+                self.listed += result["tools"]
+                result["tools"] = [*_readable_tools(result["tools"])]
+            elif result.keys() & {"content", "structuredContent", "isError"}:
+                _repair_result(result)
+        return item
+
+
+def _unreadable_answer(failure: Exception) -> dict[str, Any] | None:
+    """Return the answer to a request that could not be read; None if it was none."""
+    from pydantic import ValidationError
+
+    for part in failure.errors() if isinstance(failure, ValidationError) else ():
+        row = part["input"]
+        if isinstance(row, dict) and isinstance(row.get("id"), (int, str)) and "method" not in row:
+            return row
+    return None
+
+
+def _words(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error or "it answered nothing")
+    return str(error.get("message") or f"an error with code {error.get('code')}")
+
+
+def _readable_tools(rows: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the SDK needs of each tool: our own checks read the rest, and results are used if they fit or not."""
+    for row in rows:
+        if isinstance(row, dict) and isinstance(row.get("name"), str):
+            schema = row.get("inputSchema")
+            properties = schema.get("properties") if isinstance(schema, dict) else None
+            properties = properties if isinstance(properties, dict) else {}
+            known = {name: part for name, part in properties.items() if isinstance(part, (dict, bool))}
+            yield {"name": row["name"], "inputSchema": {"type": "object", "properties": known}}
+
+
+def _repair_result(result: dict[str, Any]) -> None:
+    blocks = result.get("content")
+    blocks = blocks if isinstance(blocks, list) else [] if blocks is None else [blocks]
+    result["content"] = [block for each in blocks for block in _readable_block(each)]
+    result["isError"] = bool(result.get("isError"))
+    structured = result.get("structuredContent")
+    if structured is None:
+        result.pop("structuredContent", None)
+    elif not isinstance(structured, dict):
+        result["structuredContent"] = {"result": structured}
+
+
+def _readable_block(block: Any) -> Iterator[dict[str, Any]]:
+    """Yield the block if the SDK can read it, else its text or a note that names its type."""
+    from mcp_types import ContentBlock
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(ContentBlock).validate_python(block, by_name=False)
+        yield block
+    except ValidationError:
+        kind = block.get("type") if isinstance(block, dict) else type(block).__name__
+        text = block.get("text") if isinstance(block, dict) else block
+        if isinstance(text, str):
+            yield {"type": "text", "text": text}
+        elif kind != "text":
+            yield {"type": "text", "text": f"({kind}, a block that cannot be read)"}

@@ -1,0 +1,51 @@
+"""An MCP server over stdio that says what a JSON file tells it, whether that is right or not.
+
+python mcp_script.py FILE [ARGUMENT...]
+
+The file has `hello` (the answer to initialize), `pages` (the answers to tools/list, each `result` or `error`), `answer`
+(to tools/call), `banner` (lines that are no JSON), and `only_old`: the server ends at any other first message than
+initialize. A call of the tool `arguments` answers with the arguments of the process and its environment.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+
+
+def main() -> None:
+    script = json.loads(Path(sys.argv[1]).read_text())
+    note = Path(sys.argv[1]).with_suffix(".starts")
+    note.write_text(note.read_text() + "x" if note.exists() else "x")
+    for line in script.get("banner", ()):
+        print(line, flush=True)
+    pages = script.get("pages") or [{"result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}}]
+    asked, is_begun = 0, False
+    for line in sys.stdin:
+        message = json.loads(line)
+        method = message.get("method")
+        if not is_begun and method != "initialize" and script.get("only_old"):
+            sys.exit(1)
+        is_begun = True
+        if "id" not in message or method is None:
+            continue
+        if method == "initialize":
+            body = {"result": script.get("hello", HELLO)}
+        elif method == "tools/list":
+            body = pages[min(asked, len(pages) - 1)]
+            asked += 1
+        elif method == "tools/call" and message["params"]["name"] == "arguments":
+            body = {"result": {"content": [{"type": "text", "text": json.dumps([sys.argv[2:], dict(os.environ)])}]}}
+        elif method == "tools/call":
+            if script["answer"] == "end":
+                sys.exit(1)
+            body = script["answer"]
+        else:
+            body = {"error": {"code": -32601, "message": "Method not found"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
