@@ -54,10 +54,10 @@ def letters(text: str) -> str:
 def test_ego_shows_chat_and_canvas_during_and_after_reflection(open_chat):
     chat = open_chat(EGO, SLOWLY, SHOW)
     chat.ask("What is an oboe?")
-    chat.result_of("reply", 0, "woodwind")
+    chat.wait_for("reply", 0, "woodwind")
     chat.picture("ego-while-it-answers")
     chat.wait_for_end(0)
-    chat.result_of("steps", 0, "reflect")
+    chat.wait_for("steps", 0, "reflect")
     assert_grew_to(chat.seen(0), f"{OBOE}\n\n{CANVAS}", then=OBOE)
     canvas = chat.part("canvas", 0)
     assert canvas.locator("h1").inner_text() == "Oboe" and canvas.locator("strong").inner_text() == "double"
@@ -71,8 +71,8 @@ def test_coordinator_shows_its_reply_and_no_judgement(open_chat):
     chat = open_chat(COORDINATOR, SLOWLY, SHOW)
     chat.ask("My name is Anna and I live in Bern.")
     chat.wait_for_end(0)
-    chat.result_of("steps", 0, '{"keep": true}')
-    chat.result_of("steps", 0, "remember: written")
+    chat.wait_for("steps", 0, '{"keep": true}')
+    chat.wait_for("steps", 0, "remember: written")
     assert_grew_to(chat.seen(0), ANNA)
 
 
@@ -88,27 +88,27 @@ def test_two_turns_in_quick_succession_stay_apart(open_chat, cell, replies, back
     chat.ask("And where do I live, what did I tell you?")
     chat.wait_for_end(1)
     for turn, reply in enumerate(replies):
-        chat.result_of("steps", turn, background)
+        chat.wait_for("steps", turn, background)
         assert chat.text("reply", turn) == reply and all(text.startswith(reply[:1]) for text in chat.seen(turn)[1:])
         assert chat.text("steps", turn).count(background) == 1
         assert chat.text("footer", turn).count("model call") == 1
     for turn, calls in enumerate((4, 5) if cell is EGO else (2, 2)):  # the second of ego has memories to choose from
-        chat.result_of("footer", turn, f"{calls} model calls")
+        chat.wait_for("footer", turn, f"{calls} model calls")
 
 
 @pytest.mark.parametrize("cell", [EGO, COORDINATOR], ids=["ego", "coordinator"])
 def test_stop_keeps_the_text_so_far_and_the_chat_continues(open_chat, cell):
     chat = open_chat(cell, "model.seconds = 0.8", SHOW)
     chat.ask("I live in Bern and play the oboe, by the way.")
-    chat.result_of("reply", 0, "oboe" if cell is EGO else "to meet")
+    chat.wait_for("reply", 0, "oboe" if cell is EGO else "to meet")
     chat.click("Stop")
-    chat.result_of("footer", 0, "stopped")
+    chat.wait_for("footer", 0, "stopped")
     said = chat.text("reply", 0)
     assert said and (OBOE.startswith(said) or ANNA.startswith(said)) and said not in (OBOE, ANNA)
     chat.ask("And once more?")
-    chat.result_of("reply", 1, "woodwind" if cell is EGO else "You told")
+    chat.wait_for("reply", 1, "woodwind" if cell is EGO else "You told")
     chat.click("Stop")
-    chat.result_of("footer", 1, "stopped")
+    chat.wait_for("footer", 1, "stopped")
     assert chat.text("reply", 0) == said, "the stopped reply stays as it was"
 
 
@@ -116,11 +116,11 @@ def test_an_error_of_the_model_is_a_message_and_chat_and_notebook_go_on(open_cha
     model = f"of_the_coordinator(Refused('the key is wrong <b>now</b>'), {BERN!r})"
     chat = open_chat(lab_of(WITH_COORDINATOR, model), SHOW)
     chat.ask("Where do I live?")
-    chat.result_of("footer", 0, "the key is wrong <b>now</b>")
+    chat.wait_for("footer", 0, "the key is wrong <b>now</b>")
     assert chat.text("reply", 0) == ""
     chat.picture("an-error")
     chat.ask("And now?")
-    chat.result_of("reply", 1, BERN)
+    chat.wait_for("reply", 1, BERN)
     assert chat.run_cell("6 * 7") == "42"
 
 
@@ -135,7 +135,7 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
     chat.page.on("request", lambda asked: fetched.append(asked.url))
     chat.ask("<img src=x onerror=\"alert('asked')\"> I live in Bern and play the oboe, by the way.")
     chat.wait_for_end(0)
-    chat.result_of("steps", 0, "tool reflection" if flow == WITH_EGO else "remember:")
+    chat.wait_for("steps", 0, "tool reflection" if flow == WITH_EGO else "remember:")
     for summary in chat.part("steps", 0).locator("summary").all():
         summary.click()
     parts = [chat.part(name, 0) for name in ("reply", "canvas", "steps", "footer")]
@@ -158,5 +158,5 @@ def test_flow_receives_speaker_and_memory_folder(open_chat):
         lab_of("discord", told), "notebook.chat_widget(lab, documents=(), speaker='Alex:1001', memory='kept')"
     )
     chat.ask("Who am I?")
-    chat.result_of("reply", 0, "Alex")
+    chat.wait_for("reply", 0, "Alex")
     assert chat.run_cell("import pathlib; pathlib.Path('kept').is_dir()") == "True"

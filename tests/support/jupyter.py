@@ -115,7 +115,7 @@ class ChatPage:
         page.evaluate(WATCH)
         page.wait_for_function(READY)
         page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
-        page.get_by_placeholder("Type a message").result_of()
+        page.get_by_placeholder("Type a message").wait_for()
 
     def ask(self, text: str) -> None:
         box = self.page.get_by_placeholder("Type a message")
@@ -131,7 +131,7 @@ class ChatPage:
 
     def wait_for(self, name: str, turn: int, text: str) -> None:
         """Wait until the text is shown, as a part of the content."""
-        self.part(name, turn).filter(has_text=text).result_of(state="attached")
+        self.part(name, turn).filter(has_text=text).wait_for(state="attached")
 
     def wait_for_end(self, turn: int) -> None:
         self.wait_for("footer", turn, "model call")
