@@ -1,10 +1,16 @@
-"""One orchestration a file. A flow is anything with `async def respond(turn, session) -> Reply`.
+"""Flows, one orchestration per file. A flow is any module or object with `async def respond(turn, session) -> Reply`.
 
-A flow file may also say: `Settings` (a frozen dataclass of its own settings), `PROMPTS` (texts a spec may replace),
-`NEEDS` (what a data set must bring: `documents`, `tools`, or `documents or tools`), `TOOLS` (names of built-in tools,
-or tools of its own), `MEMORY` (True: it has a long-term memory unless the spec says otherwise), `ENVIRONMENT`
-(environment variables that set a setting, the provider or the model), `CALLS_PER_TURN` (for estimates) and
-`write_memory` (how a memory set tells it what was said, without a reply) and `facts` (what is in a memory of its own, a
-function of the session). With a setting `data`, a folder: `DATA_TOOLS` (True: its scripts and MCP servers are offered
-as tools) and `PROMPT_MODULES` (which prompts its files may replace).
+A flow file may also define:
+
+* `Settings`, a frozen dataclass of the flow's own settings
+* `PROMPTS`, texts that a spec may replace
+* `NEEDS`, requirements on the data set: `documents`, `tools`, or `documents or tools`
+* `TOOLS`, names of built-in tools, or tools of its own
+* `MEMORY`, True for a long-term memory unless the spec turns it off
+* `ENVIRONMENT`, environment variables for a setting, the provider or the model
+* `CALLS_PER_TURN`, for estimates
+* `write_memory`, a coroutine that stores a message of a memory set without a reply
+* `facts`, a function of the session that lists the facts of the flow's own memory
+* `DATA_TOOLS`, True to offer the scripts and MCP servers of the folder in the setting `data` as tools
+* `PROMPT_MODULES`, prompts that files of that folder may replace
 """

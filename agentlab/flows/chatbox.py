@@ -33,5 +33,5 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
 
 
 async def write_memory(turn: UserTurn, session: Session) -> None:
-    """The final memory step without a reply, for `ingest: flow`."""
+    """Run the final memory step without a reply, for `ingest: flow`."""
     await process_memory(PROFILE, turn, session)

@@ -1,4 +1,4 @@
-"""The same orchestrator in a shared channel: several people, one master, few tools, nothing written to memory."""
+"""Two-step orchestrator for a shared channel: several users, one master, few tools, no memory writes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ENVIRONMENT = {
 @dataclass(frozen=True, kw_only=True)
 class Settings(TwoStepSettings):
     max_tool_calls: Annotated[int, Ge(0)] = 3
-    """How many tools run for one message."""
+    """Maximum number of tool calls per message."""
     master_id: str = "master"
-    """The id of the one user the assistant belongs to."""
+    """The id of the user that the assistant belongs to."""
     stranger: Literal[1, 2] = 1
-    """Which personality meets everybody else."""
+    """The number of the personality for all other users."""
 
 
 def _base_messages(session: Session, turn: UserTurn) -> list[str]:
@@ -52,14 +52,14 @@ def _is_master(session: Session, turn: UserTurn) -> bool:
 
 
 def _name(turn: UserTurn, unknown: str) -> str:
-    """Whoever speaks chose the name: it stays on its line."""
+    """Return the speaker's name as one line, because the speaker chose it."""
     return one_line(turn.speaker_name or "") or unknown
 
 
 PROFILE = Profile(
     base_messages=_base_messages,
     speaker=_speaker,
-    # The memory is the master's: what it holds is not about whoever else speaks.
+    # The facts in memory are about the master, not about other speakers.
     facts_prompt=lambda session, turn: "facts" if _is_master(session, turn) else "facts_of_another",
     prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {turn.text}",
     allowed_tools=("fetch_memory", "search_web", "get_current_time"),

@@ -1,4 +1,4 @@
-"""The steps that the three document flows are made of. Each flow file puts them together in its own order."""
+"""The steps of the three document flows. Each flow file combines them in its own order."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ PROMPTS = read_texts(Path(__file__).with_name("documents.yaml"))
 @dataclass(frozen=True, kw_only=True)
 class DocumentSettings:
     history: Annotated[int, Ge(0)] = 6
-    """How many earlier messages the model sees."""
+    """Number of earlier messages in the prompt."""
     rag_retrieval: bool = True
-    """Have the flow itself search the documents; without it only the model does, with its tool."""
+    """Let the flow search the documents; if false, only the model searches, with its tool."""
     retrieval_decision: bool = True
-    """Leave the search out where the message wants nothing looked up, such as thanks."""
+    """Skip the search for messages that need none, such as thanks."""
     rewrite_query: bool = False
-    """Have the model put the question in words that stand on their own before it is searched: one more call a turn."""
+    """Let the model rewrite the question as a self-contained query before the search: one more call per turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentToolSettings(DocumentSettings):
     max_rounds: Annotated[int, Ge(1)] = 3
-    """How many replies with tool calls are carried out in a turn; the next reply must be an answer."""
+    """Maximum number of model calls with tools per turn; the next call may not use tools."""
     initial_context: bool = False
-    """Retrieve once before the first model call as well."""
+    """Search the documents once before the first model call, too."""
     document_list_tokens: Annotated[int, Ge(0)] = 300
-    """Longest list of documents in the prompt (four characters are taken for a token)."""
+    """Maximum length of the document list in the prompt, in tokens of four characters."""
 
 
 async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence[Message]) -> tuple[Passage, ...]:
-    """Search all documents for what the user said, where retrieval is there and worth it."""
+    """Search all documents for the user's message, if retrieval is available and useful for it."""
     query = turn.text
     with session.step("retrieve_documents"):
         settings: DocumentSettings = session.settings
@@ -58,8 +58,8 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
             return ()
         if session.settings.rewrite_query and history:
             system = Message(role="system", text=session.prompt("rewrite"))
-            asked = (system, *history, Message(role="user", text=query))
-            rewritten = (await session.complete(asked, phase="rewrite", max_tokens=64)).message.text
+            messages = (system, *history, Message(role="user", text=query))
+            rewritten = (await session.complete(messages, phase="rewrite", max_tokens=64)).message.text
             query = " ".join(rewritten.split()) or query
         return await session.retrieve(query)
 
@@ -71,7 +71,7 @@ async def generate_from_passages(
     passages: Sequence[Passage],
     phase: Phase | None = None,
 ) -> str:
-    """One model call with the standard prompt and the passages beside the question; no tools."""
+    """Return the reply of one model call with the passages beside the question and without tools."""
     with session.step("format_context"):
         question = _question_message(session, turn, passages)
     with session.step("generate_response"):
@@ -80,15 +80,15 @@ async def generate_from_passages(
 
 
 async def generate_with_tools(session: Session, turn: UserTurn, history: Sequence[Message]) -> str:
-    """The agentic loop: the model calls tools until it answers, for `max_rounds` rounds at the most."""
+    """Call the model, which may use tools in at most `max_rounds` rounds, and return its final reply."""
     settings: DocumentToolSettings = session.settings
     passages = await retrieve_documents(session, turn, history) if settings.initial_context else ()
     with session.step("generate_response_with_tools"):
         with session.step("list_documents"):
             documents = session.index.documents if session.index else ()
-            listed = document_list(documents, _estimated_tokens, settings.document_list_tokens)
+            titles = document_list(documents, _estimated_tokens, settings.document_list_tokens)
             if LOOKUP_DOCUMENTS in session.tools:
-                system = session.prompt("system_with_tools", tool=LOOKUP_DOCUMENTS, documents=listed)
+                system = session.prompt("system_with_tools", tool=LOOKUP_DOCUMENTS, documents=titles)
             else:
                 system = session.prompt("system_with_other_tools")
         messages = [Message(role="system", text=system), *history, _question_message(session, turn, passages)]
@@ -111,24 +111,24 @@ def _question_message(session: Session, turn: UserTurn, passages: Sequence[Passa
 
 
 def tool_was_called(session: Session) -> bool:
-    """True once the model has called a tool in this turn, whichever, even where the call was rejected.
+    """Return True if the model has called any tool in this turn, also if the call was rejected.
 
-    What a tool did is done: a reply made without it would not know.
+    A tool may have had an effect, and a reply made without tools would not mention it.
     """
     return any(isinstance(event, ToolRun) for event in session.turn_events())
 
 
 def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
-    """Append citations, send the reply, store both messages, tell the listeners."""
+    """Append citations, send the reply, store both messages and return the reply."""
     with session.step("append_citations"):
         citations = cite(text, session.turn_passages())
-        shown = with_sources(text, citations)
+        text_with_sources = with_sources(text, citations)
     with session.step("send_and_persist"):
-        session.notify("reply", shown)
+        session.notify("reply", text_with_sources)
         session.save_message("user", turn.text, speaker=turn.speaker_name)
         session.save_message("agent", text)
     session.notify("info", f"answered with {len(citations)} citation{'' if len(citations) == 1 else 's'}")
-    return Reply(text=text, citations=citations, data={"shown": shown})
+    return Reply(text=text, citations=citations, data={"shown": text_with_sources})
 
 
 def _estimated_tokens(text: str) -> int:

@@ -1,4 +1,4 @@
-"""For flows that keep a history of their own: how far they have followed the conversation that the session stores."""
+"""A cursor into the stored conversation, for flows with a history of their own."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from agentlab.session.session import Session
 
 @dataclass
 class HistoryCursor:
-    """Where in the stored conversation the flow is: `position` messages into the history's `history_version`."""
+    """The flow has read `position` messages of the stored conversation with this `history_version`."""
 
     history_version: int
     position: int = 0
 
     def read_new_messages(self, session: Session) -> tuple[bool, tuple[Message, ...]]:
-        """Whether the session has forgotten what was said before; what was stored without the flow since it looked."""
-        begins_anew = self.history_version != session.history.history_version
-        if begins_anew:
+        """Return True if the session has deleted its history, and the messages stored since the last read."""
+        was_reset = self.history_version != session.history.history_version
+        if was_reset:
             self.history_version, self.position = session.history.history_version, 0
         stored = session.load_conversation()
         unseen, self.position = stored[self.position :], len(stored)
-        return begins_anew, unseen
+        return was_reset, unseen
 
     def save_own_message(self, session: Session, role: str, text: str, speaker: str | None = None) -> None:
-        """Store a message that the flow knows already."""
+        """Store a message that the flow's own history already contains."""
         session.save_message(role, text, speaker=speaker)
         self.position += 1
 

@@ -1,4 +1,4 @@
-"""Reads objects out of JSON replies, as if the model had never heard of their schema."""
+"""Readers for JSON objects in replies, which need not follow the schema of the request."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from agentlab.core.strict_json import objects_in
 
 
 def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
-    """The first JSON object in `text`, whatever stands around it, or the first that has `key` where one has.
+    """Return the first JSON object in `text`, or the first one with `key` if there is one.
 
-    None without one in its first braces, and where two say different things of `key`: one of them is a quotation, and
-    nobody can tell which.
+    The result is None if no object starts in the first braces of `text`. It is also None if two objects have different
+    values for `key`: one of them is a quotation, and the text does not show which.
     """
     first: dict[str, Any] | None = None
     keyed: list[dict[str, Any]] = []
-    for found in objects_in(text):
+    for decoded in objects_in(text):
         if key is None:
-            return found
-        first = first or found
-        keyed += [found] * (key in found)
+            return decoded
+        first = first or decoded
+        keyed += [decoded] * (key in decoded)
     if key is None or not keyed:
         return first
-    return keyed[0] if all(found[key] == keyed[0][key] for found in keyed) else None
+    return keyed[0] if all(decoded[key] == keyed[0][key] for decoded in keyed) else None
 
 
 def read_unfinished_object(text: str) -> dict[str, Any]:
-    """The object whose beginning `text` holds, with the last text in it as far as it goes; {} where there is none."""
+    """Return the object that starts in `text`, with its last string as far as it is complete; {} without one."""
     try:
-        found = from_json(text[max(0, text.find("{")) :].encode("utf-8", "replace"), allow_partial="trailing-strings")
+        partial = from_json(text[max(0, text.find("{")) :].encode("utf-8", "replace"), allow_partial="trailing-strings")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return partial if isinstance(partial, dict) else {}
 
 
-def text_at(found: Mapping[str, Any], key: str) -> str:
-    """The text under `key`, stripped; "" where it is none."""
-    value = found.get(key)
+def text_at(data: Mapping[str, Any], key: str) -> str:
+    """Return the text under `key`, stripped; "" if the value is no text."""
+    value = data.get(key)
     return value.strip() if isinstance(value, str) else ""
 
 
-def texts_at(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
-    """The first texts of the list under `key` that are not empty, `most` of them at the most."""
-    values = found.get(key)
+def texts_at(data: Mapping[str, Any], key: str, max_count: int) -> tuple[str, ...]:
+    """Return the first `max_count` non-empty texts of the list under `key`."""
+    values = data.get(key)
     texts = (value.strip() for value in values if isinstance(value, str)) if isinstance(values, list) else ()
-    return tuple(text for text in texts if text)[:most]
+    return tuple(text for text in texts if text)[:max_count]
 
 
-def number_at(found: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
-    """The number under `key`, also one written as text or in percent, kept between `low` and `high`; else None."""
-    value = found.get(key)
+def number_at(data: Mapping[str, Any], key: str, low: float, high: float) -> float | None:
+    """Return the number under `key`, clipped to `low` and `high`; None without one. A text such as "80%" counts."""
+    value = data.get(key)
     if isinstance(value, str):
         try:
             value = float(value.strip().removesuffix("%"))

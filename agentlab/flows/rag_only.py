@@ -1,6 +1,6 @@
-"""Retrieve first, answer once: the passages stand beside the question and the model has no tools.
+"""Retrieve passages first, then answer in one model call with the passages beside the question and without tools.
 
-One embedding call, one search and one model call a turn.
+A turn takes one embedding call, one search and one model call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts of a flow that stand in files: its prompts, and what its settings name, personalities and instructions."""
+"""Readers for the text files of a flow: prompts, and the personalities and instructions that its settings name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentlab.core.files import read_text
 
 
 def existing_file(path: str) -> str:
-    """`path`; raises ValueError where there is no file, or where it is not UTF-8."""
+    """Return `path`; raise ValueError if there is no such file or it is not UTF-8."""
     try:
         read_text(Path(path))
     except OSError as problem:
-        raise ValueError(f"{path} is not a file that can be read: {problem.strerror}") from None
+        raise ValueError(f"{path} cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise ValueError(f"{path} is {problem}") from None
     return path
@@ -30,5 +30,5 @@ def read_file(path: str | Path) -> str:
 
 
 def read_texts(path: Path) -> dict[str, Any]:
-    """The texts of a YAML file by name, or by module and name: prompts, or lists of words."""
+    """Return the texts of a YAML file (prompts or lists of words) by name, or by module and name."""
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")))

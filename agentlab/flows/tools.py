@@ -1,6 +1,6 @@
-"""The model decides: it may search the documents with a tool, as often as it likes up to a limit, and then answers.
+"""Let the model decide: it may search the documents with a tool, up to a limit, and then answers.
 
-Two model calls and one embedding call a turn where it searches once; one model call and none where it does not.
+A turn with one search takes two model calls and one embedding call; a turn without takes one model call.
 """
 
 from __future__ import annotations

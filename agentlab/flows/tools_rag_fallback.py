@@ -1,6 +1,6 @@
-"""Tools first; where the model called none and documents fit, ask again without tools, passages beside the question.
+"""Offer tools first. If the model calls none and passages are found, answer again from the passages without tools.
 
-Two model calls and one embedding call a turn, on either path; where nothing is found the first reply stands.
+Both paths take two model calls and one embedding call per turn. Without passages the first reply is final.
 """
 
 from __future__ import annotations

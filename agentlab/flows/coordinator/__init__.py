@@ -1,4 +1,4 @@
-"""Provider-neutral coordinator: its own trimmed history, a stable system prompt, memories before the user's message."""
+"""Coordinator with a trimmed history of its own, a stable system prompt and memories before the user's message."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ COORDINATOR: Slot[LLMCoordinator] = Slot(lambda session: LLMCoordinator(session.
 async def respond(turn: UserTurn, session: Session) -> Reply:
     coordinator, cursor = session.state(COORDINATOR), session.state(CURSOR)
     history, folder = coordinator.history, session.has.files.folder
-    begins_anew, unseen = cursor.read_new_messages(session)
-    if begins_anew:
+    was_reset, unseen = cursor.read_new_messages(session)
+    if was_reset:
         history.clear()
         coordinator.episodes.reset()
     elif folder is not None and cursor.position == len(unseen):
-        # The first turn of a session: nothing of what is stored was seen before.
+        # In the first turn of a session, all stored messages are new.
         unseen = () if restore(folder, coordinator, unseen) else unseen
     for message in unseen:
         if message.role in ("user", "agent"):
             history.add_message(history.agent if message.role == "agent" else "user", message.text)
-    wanted, tools = session.settings.tools, session.tool_specs()
-    if wanted is not None and not session.has.has_dataset_tools:
-        tools = tuple(tool for tool in tools if tool.name in wanted)
+    names, tools = session.settings.tools, session.tool_specs()
+    if names is not None and not session.has.has_dataset_tools:
+        tools = tuple(tool for tool in tools if tool.name in names)
     text = ""
     cursor.save_own_message(session, "user", turn.text, speaker=turn.speaker_name)
     try:
         reply = coordinator.run(turn.text, session, tools)
         text = await coordinator.episodes.with_memory_search(reply, turn.text, session)
     finally:
-        # An interrupted reply is part of the conversation as far as it came.
+        # The received part of an interrupted reply belongs to the conversation.
         text = text or history.last_reply()
         if text:
             cursor.save_own_message(session, "agent", text, speaker=history.agent)
         if folder is not None:
-            session.background(_keep(folder, coordinator, session), "keep the coordinator's state")
+            session.background(_save_state(folder, coordinator, session), "keep the coordinator's state")
     return Reply(text=text)
 
 
-async def _keep(folder: Path, coordinator: LLMCoordinator, session: Session) -> None:
+async def _save_state(folder: Path, coordinator: LLMCoordinator, session: Session) -> None:
     save(folder, coordinator, session.load_conversation())

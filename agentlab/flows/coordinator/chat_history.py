@@ -1,4 +1,4 @@
-"""A conversation in the internal format, kept below a bound of tokens: user, the agent under its own name, and tools.
+"""A history of user, agent and tool messages that can be trimmed to a limit of tokens. The agent has its own name.
 
     history = ChatHistory(agent="miyori")
     history.add_message("user", "What is the weather in Bern?")
@@ -6,8 +6,8 @@
     history.add_message("tool", "Rain.", name="weather", tool_call_id="c1")
     history.trim_to_limit(max_tokens=8000, chunk_size=1000)
 
-It is valid at every moment in the sense that providers check: a result follows the call it answers, and each call has
-one result once `close_open_calls` was called. What a provider calls the agent is the business of its adapter.
+The history is always valid for providers: a result follows its call, and after `close_open_calls` each call has one
+result. The provider's adapter translates the agent's name into the provider's role.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall
 
 
 def estimate_tokens(message: Message) -> int:
-    """Characters divided by four, rounded down; names and arguments of tool calls count, malformed ones as written."""
+    """Return the characters of a message divided by four, rounded down, with names and arguments of its tool calls."""
     calls = (
         len(call.name)
         + len(json.dumps(call.arguments, ensure_ascii=False) if call.malformed is None else call.malformed)
@@ -31,44 +31,44 @@ def estimate_tokens(message: Message) -> int:
 
 
 def own_name(agent: str) -> str:
-    """`agent`, if it can name the agent; raises ValueError for a role of others and for a provider's word for it."""
+    """Return `agent`; raise ValueError if it is empty, another role, or a provider's word for the agent."""
     if not agent.strip() or agent.strip().lower() in ("user", "tool", "system", "assistant", "model", "ai", "bot"):
-        raise ValueError(f"{agent!r} is a role of others; the agent needs a name of its own")
+        raise ValueError(f"{agent!r} is a reserved role; choose another name for the agent")
     return agent
 
 
 class ChatHistory:
-    """Messages, oldest first; `agent` is the name under which the model's own messages appear."""
+    """Messages, oldest first; `agent` is the name of the model's own messages."""
 
     def __init__(self, agent: str = "miyori") -> None:
         self.agent = own_name(agent)
         self._messages: list[Message] = []
 
-    def add_message(self, role: str, content: str, **about: Any) -> None:
-        """Append a message of `user`, of the agent (by its name) or of a `tool`; ValueError for one that does not fit.
+    def add_message(self, role: str, content: str, **fields: Any) -> None:
+        """Append a message of `user`, of the agent (by its name) or of `tool`; `fields` are further `Message` fields.
 
-        `about` it: the other fields of a `Message`. The result of a tool answers an open call of the last message of
-        the agent; nobody else speaks before that.
+        A tool's result belongs to an open call of the agent's last message, and no other message may come before it.
+        Raises ValueError otherwise, and for an unknown role.
         """
         if role == "user":
-            message = Message(role="user", text=content, **about)
+            message = Message(role="user", text=content, **fields)
         elif role == "tool":
-            message = Message(role="tool", text=content, **about)
+            message = Message(role="tool", text=content, **fields)
         elif role == self.agent:
-            message = Message(role="agent", text=content, name=role, **about)
+            message = Message(role="agent", text=content, name=role, **fields)
         else:
             raise ValueError(f"role {role!r}: the roles are user, {self.agent} and tool")
-        waiting = {call.id for call in self.open_calls()}
-        if role == "tool" and message.tool_call_id not in waiting:
-            raise ValueError(f"{message.tool_call_id!r} is no open tool call; open are: {sorted(waiting)}")
-        if role != "tool" and waiting:
-            raise ValueError(f"the tool calls {sorted(waiting)} have no result yet")
+        open_ids = {call.id for call in self.open_calls()}
+        if role == "tool" and message.tool_call_id not in open_ids:
+            raise ValueError(f"{message.tool_call_id!r} is no open tool call; open are: {sorted(open_ids)}")
+        if role != "tool" and open_ids:
+            raise ValueError(f"the tool calls {sorted(open_ids)} have no result yet")
         if len({call.id for call in message.tool_calls}) < len(message.tool_calls):
             raise ValueError("two tool calls of one message have the same id")
         self._messages.append(message)
 
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the agent's last message that have no result yet."""
+        """Return the calls of the agent's last message that have no result yet."""
         with_result: set[str | None] = set()
         for message in reversed(self._messages):
             if message.role != "tool":
@@ -77,7 +77,7 @@ class ChatHistory:
         return ()
 
     def close_open_calls(self, result: str) -> None:
-        """Give every open call `result`, so that the next turn finds a history it can use."""
+        """Add `result` for every open call, so that the next turn has a valid history."""
         for call in self.open_calls():
             self.add_message("tool", result, name=call.name, tool_call_id=call.id)
 
@@ -85,7 +85,7 @@ class ChatHistory:
         return tuple(self._messages)
 
     def last_reply(self) -> str:
-        """The last words of the agent since the user spoke; "" where it has said nothing."""
+        """Return the last text of the agent since the last user message; "" if there is none."""
         for message in reversed(self._messages):
             if message.role == "user":
                 break
@@ -94,34 +94,34 @@ class ChatHistory:
         return ""
 
     def get_token_count(self) -> int:
-        """The estimate over all messages."""
+        """Return the estimated tokens of all messages."""
         return sum(map(estimate_tokens, self._messages))
 
     def trim_to_limit(self, max_tokens: int, chunk_size: int) -> int:
-        """Above `max_tokens`, drop the oldest exchanges, `chunk_size` tokens or more of them at a time, until less than
-        `max_tokens - chunk_size` are left; returns how many messages went.
+        """Drop the oldest exchanges of a history above `max_tokens` and return the number of dropped messages.
 
-        An exchange is what a user said and all that followed: what is left begins with a user, and no result is parted
-        from its call. The newest exchange stays however long it is. `chunk_size` 0 drops only what has to go.
+        Exchanges go in chunks of at least `chunk_size` tokens until less than `max_tokens - chunk_size` are left; with
+        `chunk_size` 0, no more go than necessary. An exchange is a user message and everything up to the next one. So
+        the rest starts with a user message and keeps each result with its call. The newest exchange is never dropped.
         """
-        left = self.get_token_count()
-        if left <= max_tokens:
+        remaining = self.get_token_count()
+        if remaining <= max_tokens:
             return 0
-        enough = max_tokens if chunk_size == 0 else max_tokens - chunk_size - 1
-        starts = [at for at, message in enumerate(self._messages) if message.role == "user"]
-        chunk = cut = 0
-        for begin, end in itertools.pairwise([0, *starts]):
+        target = max_tokens if chunk_size == 0 else max_tokens - chunk_size - 1
+        starts = [index for index, message in enumerate(self._messages) if message.role == "user"]
+        chunk = n_dropped = 0
+        for start, end in itertools.pairwise([0, *starts]):
             if chunk >= chunk_size:
-                if left <= enough:
+                if remaining <= target:
                     break
                 chunk = 0
-            size = sum(map(estimate_tokens, self._messages[begin:end]))
-            left, chunk, cut = left - size, chunk + size, end
-        del self._messages[:cut]
-        return cut
+            size = sum(map(estimate_tokens, self._messages[start:end]))
+            remaining, chunk, n_dropped = remaining - size, chunk + size, end
+        del self._messages[:n_dropped]
+        return n_dropped
 
     def restore(self, messages: Iterable[Message]) -> None:
-        """Become what another conversation's history was."""
+        """Replace the history by stored messages."""
         self._messages = list(messages)
 
     def clear(self) -> None:

@@ -1,13 +1,13 @@
-"""Memory around the coordinator: what it remembers before a turn, and what it does with a turn once it is over.
+"""The memory of the coordinator: searches before or beside a turn, and writes after it.
 
-    before   build_context    the facts nearest to the prompt, or those that an earlier search has brought
-    beside   stream           with `memory_read: stream`, the search for this prompt, while the reply is made
-    after    gate             is the turn worth keeping
-             store            an episode: when, what was said, what was answered
-             consolidate      now and then: lasting facts are drawn from the last episodes, newer replace older
-             fetch ahead      what the next turn may want, while the user is still reading
+    before   build_context    facts nearest to the prompt, or those of an earlier search
+    beside   stream           with `memory_read: stream`, a search for this prompt while the model replies
+    after    gate             decide if the turn is worth storing
+             store            store an episode: time, prompt and reply
+             consolidate      every few episodes, extract lasting facts; newer facts replace older ones
+             fetch ahead      search for the next turn while the user reads the reply
 
-What is done after the turn is background work, charged to its phase and not to the reply's latency.
+Work after the turn runs in the background. It counts for its phase, not for the reply's latency.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from agentlab.session.session import Session
 
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 EPISODE_MARK = " | user: "
-"""By which an episode is told from a fact."""
+"""Text that distinguishes an episode from a fact."""
 MAX_CANDIDATES = 6
-"""Memories that are looked at for an older version of a fact."""
+"""Number of memories that are searched for an older version of a fact."""
 GATE_SCHEMA = {"type": "object", "properties": {"keep": {"type": "boolean"}}, "required": ["keep"]}
 FACTS_SCHEMA = {
     "type": "object",
@@ -46,31 +46,31 @@ class Episodes:
 
     settings: CoordinatorSettings
     _prefetched: dict[str, Fact] | None = None
-    """What the last search in the background has brought; None before the first."""
-    loose: list[str] = field(default_factory=list)
-    """Episodes that no fact was drawn from yet."""
+    """Facts of the last background search; None before the first search."""
+    pending: list[str] = field(default_factory=list)
+    """Episodes from which no facts have been extracted yet."""
 
     async def build_context(self, prompt: str, session: Session) -> str:
-        """The facts nearest to the prompt, on one line."""
+        """Return the facts nearest to the prompt on one line."""
         facts: Sequence[Fact]
-        most = self.settings.memory_facts
+        max_facts = self.settings.memory_facts
         if self._prefetched is not None or self.settings.memory_read == "stream":
-            found = (self._prefetched or {}).values()
-            facts = sorted(found, key=lambda fact: (-(fact.score or 0.0), fact.id))[:most]
+            prefetched = (self._prefetched or {}).values()
+            facts = sorted(prefetched, key=lambda fact: (-(fact.score or 0.0), fact.id))[:max_facts]
             session.decide("memories", "found before", f"{len(facts)} facts")
         else:
             try:
-                facts = await session.recall(prompt, top_k=most)
-            except MemoryUnavailable as gone:
-                session.notify(MEMORY_UNAVAILABLE, str(gone))
+                facts = await session.recall(prompt, top_k=max_facts)
+            except MemoryUnavailable as problem:
+                session.notify(MEMORY_UNAVAILABLE, str(problem))
                 facts = ()
-        # One line without brackets: a memory cannot end the context and go on as if it were the user.
+        # On one line without brackets, a memory cannot end the context and continue as the user.
         return "; ".join(" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
 
     async def with_memory_search(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
-        """The reply; with `memory_read: stream` memories are searched meanwhile, for the prompt after this one.
+        """Await `reply` and return it; with `memory_read: stream`, search memories meanwhile for the next prompt.
 
-        The two are joined at the end of the turn, so that what a prompt holds is not a matter of speed.
+        The turn waits for the search, so that the next prompt does not depend on the search's speed.
         """
         if session.memory is None or self.settings.memory_read != "stream" or not self.settings.memory_facts:
             return await reply
@@ -79,8 +79,8 @@ class Episodes:
             with session.step("stream_memories"):
                 try:
                     await self._search_memories((prompt,), session)
-                except MemoryUnavailable as gone:
-                    session.notify(MEMORY_UNAVAILABLE, str(gone))
+                except MemoryUnavailable as problem:
+                    session.notify(MEMORY_UNAVAILABLE, str(problem))
             return ""
 
         text, _ = await session.parallel(reply, stream())
@@ -97,57 +97,55 @@ class Episodes:
             )
 
     def reset(self) -> None:
-        """Forget what was fetched for a conversation that is over; what is stored stays."""
+        """Drop the prefetched facts; stored memories remain."""
         self._prefetched = None
 
     async def _search_memories(self, texts: Sequence[str], session: Session) -> None:
-        found: dict[str, Fact] = {}
+        facts: dict[str, Fact] = {}
         for text in texts:
             for fact in await session.recall(text, top_k=self.settings.memory_facts) if text else ():
-                found[fact.id] = max(fact, found.get(fact.id, fact), key=lambda one: one.score or 0.0)
-        self._prefetched = found
+                facts[fact.id] = max(fact, facts.get(fact.id, fact), key=lambda one: one.score or 0.0)
+        self._prefetched = facts
 
     async def _store_episode(self, prompt: str, reply: str, session: Session) -> None:
         if not await self._is_worth_keeping(prompt, reply, session):
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
-        # What was said twice was said twice: no episode is a duplicate of another.
+        # Two equal episodes are two events, so neither is a duplicate.
         await session.remember(episode, duplicate_threshold=None)
-        self.loose.append(episode)
-        if self.settings.consolidate_every and len(self.loose) >= self.settings.consolidate_every:
+        self.pending.append(episode)
+        if self.settings.consolidate_every and len(self.pending) >= self.settings.consolidate_every:
             await self._consolidate(session)
-            self.loose = []
+            self.pending = []
 
     async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
         if self.settings.gate == "all":
             return True
         if self.settings.gate == "words":
-            kept = states_a_fact(prompt)
-            return bool(session.decide("keep turn", kept, "" if kept else "it only asks, or is courtesy"))
+            is_kept = states_a_fact(prompt)
+            return bool(session.decide("keep turn", is_kept, "" if is_kept else "it only asks, or is courtesy"))
         exchange = f"user: {prompt}\n{self.settings.agent}: {reply}"
-        asked = session.prompt("gate", exchange=exchange)
-        found = await _reply_to(asked, GATE_SCHEMA, "memory_write", session)
-        return bool(session.decide("keep turn", found.get("keep") is not False, "as the model said"))
+        decision = await _complete_json(session.prompt("gate", exchange=exchange), GATE_SCHEMA, "memory_write", session)
+        return bool(session.decide("keep turn", decision.get("keep") is not False, "as the model said"))
 
     async def _consolidate(self, session: Session) -> None:
-        asked = session.prompt("extract", agent=self.settings.agent, episodes="\n".join(self.loose))
-        found = await _reply_to(asked, FACTS_SCHEMA, "consolidate", session)
-        facts = found.get("facts")
+        request = session.prompt("extract", agent=self.settings.agent, episodes="\n".join(self.pending))
+        facts = (await _complete_json(request, FACTS_SCHEMA, "consolidate", session)).get("facts")
         for text in facts if isinstance(facts, list) else ():
             if not isinstance(text, str) or not text.strip():
                 continue
-            near = await session.recall(
+            candidates = await session.recall(
                 text, top_k=MAX_CANDIDATES, min_score=self.settings.merge_at, phase="consolidate"
             )
-            # The episode that a fact was drawn from is nearer than any older fact.
-            older = [fact for fact in near if EPISODE_MARK not in fact.text]
+            # Skip episodes: the one from which a fact comes is nearer than any older fact.
+            older = [fact for fact in candidates if EPISODE_MARK not in fact.text]
             if older:
                 await session.revise(older[0].id, text, phase="consolidate")
             else:
                 await session.remember(text, phase="consolidate")
 
 
-async def _reply_to(prompt: str, schema: dict[str, Any], phase: Phase, session: Session) -> dict[str, Any]:
+async def _complete_json(prompt: str, schema: dict[str, Any], phase: Phase, session: Session) -> dict[str, Any]:
     message = Message(role="user", text=prompt)
     reply = await session.complete((message,), output_schema=schema, phase=phase)
     return read_object(reply.message.text) or {}

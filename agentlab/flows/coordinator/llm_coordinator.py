@@ -1,14 +1,14 @@
-"""One turn of a conversation that calls tools, whatever the provider: the loop behind the flow `coordinator`.
+"""The loop of the flow `coordinator`: one turn with tool calls, for any provider.
 
-     1  take the user's prompt               7  trim, only above the limit
-     2  the date and time                    8  translate, call, parse: the provider's own methods, its text streamed
-     3  the memory context                   9  the reply into the history, with its calls
-     4  [CONTEXT: ...] before the prompt    10  run every tool of the reply, results into the history, once more from 8
-     5  the history                         11  hand the turn to memory
-     6  the prompt into the history
+     1  read the user's prompt               6  add the prompt to the history
+     2  add the date and time                7  trim the history if it is above the limit
+     3  search memories                      8  call the model and stream its text
+     4  write [CONTEXT: ...] before it       9  add the reply with its tool calls to the history
+     5  load the history                    10  run the tools, add their results, continue with 8
+                                            11  pass the turn to the memory
 
-A message of the agent enters the history before the results of its calls, since that is the order providers check.
-However a turn ends, by a stop in mid-stream too, the history is one that the next turn can use.
+The agent's message enters the history before the results of its calls, because providers check this order. After any
+end of a turn, even a cancellation during streaming, the history is valid for the next turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BROKEN_OFF = "Error: the turn broke off; if the tool had begun, it may have take
 
 
 class LLMCoordinator:
-    """Knows the history, the limits and the memory around a turn; the provider is behind the session."""
+    """State of one conversation: history, limits and memory. The session calls the provider."""
 
     def __init__(self, settings: CoordinatorSettings) -> None:
         self.settings = settings
@@ -43,15 +43,15 @@ class LLMCoordinator:
         self.episodes = Episodes(settings)
 
     async def run(self, prompt: str, session: Session, tools: Sequence[ToolSpec]) -> str:
-        """The reply; "" for a turn that said nothing.
+        """Run one turn and return its reply, "" if the model wrote no text.
 
-        A cancelled turn keeps what was said so far and raises CancelledError. A ModelError leaves the prompt in the
-        history, and no call without a result.
+        A cancelled turn adds the partial reply to the history and raises CancelledError. After a ModelError the history
+        contains the prompt, and every call has a result.
         """
         try:
             context = await self._context(prompt, session)
         except BaseException:
-            # The prompt was said, whatever came of looking for memories.
+            # The prompt belongs to the history even if the memory search fails.
             self.history.add_message("user", prompt)
             raise
         in_prompt = self.settings.context_in == "user"
@@ -60,7 +60,7 @@ class LLMCoordinator:
         instruction = self.system_instruction if in_prompt else f"{self.system_instruction}\n\n[{context}]"
         self._trim(session, self.settings.max_history_tokens, self.settings.trim_chunk_size)
         try:
-            reply = await self._answer(Message(role="system", text=instruction), session, tools)
+            reply = await self._call_model_and_tools(Message(role="system", text=instruction), session, tools)
         except asyncio.CancelledError:
             self.history.close_open_calls(INTERRUPTED)
             raise
@@ -77,8 +77,8 @@ class LLMCoordinator:
             memories = await self.episodes.build_context(prompt, session)
         return f"{context}, {memories}" if memories else context
 
-    async def _answer(self, system: Message, session: Session, tools: Sequence[ToolSpec]) -> str:
-        """The loop over steps 8 to 10."""
+    async def _call_model_and_tools(self, system: Message, session: Session, tools: Sequence[ToolSpec]) -> str:
+        """Repeat steps 8 to 10 and return the reply."""
         reply = ""
         for _ in range(self.settings.max_tool_turns):
             message = await self._complete(system, session, tools)
@@ -90,7 +90,7 @@ class LLMCoordinator:
                 return reply
             await self._run_tools(session, tools)
         session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
-        # The tools stay listed, for the prefix that a provider has in its cache.
+        # Keep the tools in the request, so that the provider's prefix cache still matches.
         message = await self._complete(system, session, tools, tool_choice="none")
         if message.text:
             self.history.add_message(self.history.agent, message.text, extra=message.extra)
@@ -99,35 +99,35 @@ class LLMCoordinator:
     async def _complete(
         self, system: Message, session: Session, tools: Sequence[ToolSpec], tool_choice: str = "auto"
     ) -> Message:
-        """What the model says; what it had said before a stop is in the trace, and from there gets into the history."""
+        """Return the model's message. After a cancellation, add the partial reply in the trace to the history."""
 
-        async def ask() -> Message:
-            asked = (system, *self.history.get_history())
-            return (await session.complete(asked, tools=tools, tool_choice=tool_choice)).message
+        async def call_model() -> Message:
+            messages = (system, *self.history.get_history())
+            return (await session.complete(messages, tools=tools, tool_choice=tool_choice)).message
 
         try:
             try:
-                return await ask()
+                return await call_model()
             except ContextOverflow:
-                # Our estimate is rough, and a limit may be set too high: without this every further turn would fail.
+                # The token estimate is rough and the limit may be too high; without trimming, all later turns fail.
                 if not self._trim(session, self.history.get_token_count() // 2, 0, "the provider's limit; "):
                     raise
-                return await ask()
+                return await call_model()
         except asyncio.CancelledError:
-            if said := _partial_reply(session):
-                self.history.add_message(self.history.agent, said)
+            if text := _partial_reply(session):
+                self.history.add_message(self.history.agent, text)
             raise
 
     async def _run_tools(self, session: Session, tools: Sequence[ToolSpec]) -> None:
-        """The results enter the history in the order of the calls; those that a stop finds finished are kept."""
+        """Run the open calls and add their results in the order of the calls; a cancellation keeps finished results."""
         calls = self.history.open_calls()
-        # What fills the history alone could not be trimmed: the newest exchange stays.
-        longest = self.settings.max_history_tokens * CHARACTERS_PER_TOKEN // 2
+        # Trimming never drops the newest exchange, so a result must not fill the history.
+        max_chars = self.settings.max_history_tokens * CHARACTERS_PER_TOKEN // 2
         results: dict[str, Message] = {}
 
         async def run(call: ToolCall) -> None:
             if call.name in session.tools and call.name not in {tool.name for tool in tools}:
-                # Some models call what they remember from earlier turns, or make up.
+                # Some models call tools of earlier turns.
                 results[call.id] = tool_result_message(call, refuse_call(session, call))
             else:
                 results[call.id] = await session.call_tool(call)
@@ -142,21 +142,21 @@ class LLMCoordinator:
             finally:
                 for call in calls:
                     if call.id in results:
-                        result = truncate(results[call.id].text, longest)
+                        result = truncate(results[call.id].text, max_chars)
                         self.history.add_message("tool", result, name=call.name, tool_call_id=call.id)
 
-    def _trim(self, session: Session, max_tokens: int, chunk_size: int, why: str = "") -> bool:
-        """Trim the history, and say so in the trace; False where nothing had to go, or could."""
+    def _trim(self, session: Session, max_tokens: int, chunk_size: int, reason: str = "") -> bool:
+        """Trim the history and note it in the trace; return False if no message was dropped."""
         before = self.history.get_token_count()
-        gone = self.history.trim_to_limit(max_tokens, chunk_size)
-        if gone:
+        n_dropped = self.history.trim_to_limit(max_tokens, chunk_size)
+        if n_dropped:
             now = self.history.get_token_count()
-            session.decide("trim history", f"{gone} messages", f"{why}about {before} tokens before, {now} now")
-        return gone > 0
+            session.decide("trim history", f"{n_dropped} messages", f"{reason}about {before} tokens before, {now} now")
+        return n_dropped > 0
 
 
 def _partial_reply(session: Session) -> str:
-    # A read of memory beside the call may have begun after it.
+    # Filter the events: a memory search in parallel may have started after the model call.
     calls = [event for event in session.turn_events() if isinstance(event, ModelCall)]
     if not calls or calls[-1].completion is None or calls[-1].error != "interrupted":
         return ""
@@ -164,7 +164,7 @@ def _partial_reply(session: Session) -> str:
 
 
 def _with_unique_ids(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ...]:
-    """The calls with an id each: some servers give none, or the same to two, and results could not be told apart."""
+    """Return the calls with unique ids; some servers send no ids or duplicates, which would mix up the results."""
     if len({call.id for call in calls}) == len(calls) and all(call.id for call in calls):
         return tuple(calls)
     return tuple(replace(call, id=session.new_id("call")) for call in calls)

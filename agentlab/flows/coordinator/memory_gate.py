@@ -1,12 +1,12 @@
-"""Tells by its words whether a turn has something to remember; no model is asked.
+"""The memory gate by wording, without a model call: does a prompt state a fact worth storing?
 
 states_a_fact("My sister moved to Bergen.")          # True
-states_a_fact("What is the time at the moment?")     # False: it only asks
+states_a_fact("What is the time at the moment?")     # False: a question
 states_a_fact("谢谢")                                 # False: courtesy
 
-A turn tells something if one of its sentences neither asks nor is mere courtesy. That holds in any language that marks
-its questions; requests without a question mark are known by their first words in English only. On `datasets/memory` it
-is right about .8 of 510 turns (`tests/unit/flows/coordinator/test_gate.py` holds the bound).
+A prompt states a fact if one of its sentences is neither a question nor courtesy. This works in every language that
+marks its questions. Requests without a question mark are detected by their first words, in English only. On
+`datasets/memory` the gate is right for 80 % of 510 turns (bound: `tests/unit/flows/coordinator/test_gate.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _SENTENCE = re.compile(
 )
 _LETTER = re.compile(r"[^\W\d_]")
 MIN_LETTERS = 4
-"""Of a sentence that tells something; Chinese says it in so many signs."""
+"""Minimum number of letters in a sentence that states a fact. Four Chinese characters can be enough."""
 
 
 def states_a_fact(prompt: str) -> bool:
-    return any(_tells(sentence.strip()) for sentence in _SENTENCE.findall(prompt))
+    """Return True if a sentence of `prompt` is neither a question nor courtesy."""
+    return any(_is_statement(sentence.strip()) for sentence in _SENTENCE.findall(prompt))
 
 
-def _tells(sentence: str) -> bool:
+def _is_statement(sentence: str) -> bool:
     if len(_LETTER.findall(sentence)) < MIN_LETTERS or is_small_talk(sentence):
         return False
     return not has_question(sentence)

@@ -1,4 +1,4 @@
-"""What can be set of the coordinator: the agent's name, its limits, its tools, and what it does with memory."""
+"""Settings of the coordinator: the agent's name, its limits, its tools and its memory."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from agentlab.flows.text_files import TextFile
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorSettings:
     agent: Annotated[str, AfterValidator(own_name)] = "miyori"
-    """The agent's name in history and logs."""
+    """The agent's name in the history and in logs."""
     system_instruction: TextFile = str(Path(__file__).parent / "instructions" / "coordinator.txt")
-    """A text file; it reaches the provider as it is, in every call."""
+    """Path of the text file with the system instruction of every call."""
     tools: tuple[str, ...] | None = None
-    """Names of the tools to offer; all there are, if not given or if the conversation brings its own."""
+    """Names of the offered tools. All tools are offered if it is not set, or if the data set supplies the tools."""
     max_history_tokens: Annotated[int, Gt(0)] = 8000
-    """Estimated, as all tokens here."""
+    """Maximum length of the history in estimated tokens of four characters."""
     max_tool_turns: Annotated[int, Gt(0)] = 5
-    """Calls of the model within one turn of the user."""
+    """Maximum number of model calls with tools per turn."""
     trim_chunk_size: Annotated[int, Ge(0)] = 1000
-    """How many tokens go at a time once the history is too long; 0: no more than have to."""
+    """Minimum number of tokens that are dropped together from a history that is too long; 0: only as many as needed."""
     context_in: Literal["user", "system"] = "user"
-    """Where date and memories stand: before the prompt, or after the system instruction, which then never is stable."""
+    """Position of date and memories: before the prompt, or after the system instruction, which then varies."""
     parallel_tools: bool = False
-    """Run the calls of one reply side by side."""
+    """Run the tool calls of one reply in parallel."""
     memory_facts: Annotated[int, Ge(0)] = 3
-    """How many memories stand before a prompt at most."""
+    """Maximum number of memories before a prompt."""
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
-    """Cosine similarity to the prompt from which a memory is brought."""
+    """Minimum cosine similarity of a memory to the prompt."""
     memory_read: Literal["direct", "ahead", "stream"] = "direct"
-    """Search memory before the reply, or after it for the next one, or while it is made, for the next one, too."""
+    """Time of the memory search: before the reply, after it for the next one, or during it for the next one."""
     store_turns: bool = True
     """Write turns to long-term memory."""
     gate: Literal["all", "words", "model"] = "words"
-    """Which turns are worth keeping: all, those whose words tell something, or what the model says."""
+    """Turns to store in memory: all, those that state a fact (by wording), or those the model selects."""
     consolidate_every: Annotated[int, Ge(0)] = 0
-    """Draw lasting facts from the episodes whenever so many have been stored; 0: never."""
+    """Number of stored episodes after which the model extracts lasting facts; 0: never."""
     merge_at: Annotated[float, Ge(0), Le(1)] = 0.6
-    """Cosine similarity from which a fact drawn from episodes takes the place of an older one."""
+    """Cosine similarity from which an extracted fact replaces an older one."""
 
     def __post_init__(self) -> None:
         if self.trim_chunk_size >= self.max_history_tokens:
-            raise ValueError("trim_chunk_size has to be smaller than max_history_tokens")
+            raise ValueError("trim_chunk_size must be smaller than max_history_tokens")

@@ -1,7 +1,7 @@
-"""What the coordinator keeps between chats in the session's folder: its history, and episodes in waiting.
+"""The coordinator's state between chats, a file in the session's folder: its history and unconsolidated episodes.
 
-The stored conversation has what was said; calls of tools, their results and the context before each prompt stand only
-here. A file that belongs to another conversation, or cannot be read, gives no history.
+The stored conversation contains only the messages. The tool calls, their results and the context before each prompt are
+only in this file. A file of another conversation, or one that cannot be read, restores no history.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ log = logging.getLogger(__name__)
 FILE = "coordinator.json"
 
 
-class KeptState(Struct):
+class CoordinatorState(Struct):
     stored: str
-    """The digest of the conversation that the history belongs to."""
+    """Digest of the stored conversation to which the history belongs."""
     messages: list[Message]
     loose: list[str]
-    """Episodes that no fact was drawn from yet."""
+    """Episodes from which no facts have been extracted yet."""
 
 
 def save(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> None:
-    """Write it down; `stored` is the conversation that the history belongs to."""
-    kept = KeptState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.loose)
+    """Write the state; `stored` is the conversation to which the history belongs."""
+    state = CoordinatorState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.pending)
     try:
-        write_atomically(folder / FILE, json.dumps(to_json(kept), ensure_ascii=False))
+        write_atomically(folder / FILE, json.dumps(to_json(state), ensure_ascii=False))
     except OSError as problem:
         log.warning("%s cannot be written: %s", folder / FILE, problem.strerror or problem)
 
 
 def restore(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> bool:
-    """Go on from what was kept; False where the history is not that of the conversation, or cannot be read."""
+    """Restore the saved state; return False if the file cannot be read or its history is of another conversation."""
     try:
-        kept = from_json(KeptState, parse_json(read_bytes(folder / FILE, follow_links=False)))
+        state = from_json(CoordinatorState, parse_json(read_bytes(folder / FILE, follow_links=False)))
     except (OSError, ValueError):
         return False
-    coordinator.episodes.loose = kept.loose
-    if not stored or kept.stored != _digest(stored):
+    coordinator.episodes.pending = state.loose
+    if not stored or state.stored != _digest(stored):
         return False
-    coordinator.history.restore(kept.messages)
+    coordinator.history.restore(state.messages)
     return True
 
 
 def _digest(stored: Sequence[Message]) -> str:
-    said = [[message.role, message.text] for message in stored]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    texts = [[message.role, message.text] for message in stored]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Layered agent: ego, planner and a step-by-step coordinator, text memory, reflection after every response."""
+"""Layered agent: ego, planner and step-by-step coordinator, with text memory and reflection after each response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT_MODULES: dict[str, dict[str, str]] = {
     **read_texts(Path(__file__).with_name("prompts.yaml")),
     "tools": {"question": ask.PROMPT, "llmquery": web.PROMPT},
 }
-"""The folders of `<data folder>/prompts` from which files `<PROMPT_NAME>.txt` take the place of a prompt."""
+"""Prompts by folder. A file `<data folder>/prompts/<folder>/<PROMPT_NAME>.txt` replaces one of them."""
 PROMPTS = {name: text for prompts in PROMPT_MODULES.values() for name, text in prompts.items()}
 DATA_TOOLS = True
 CALLS_PER_TURN = 12.0

@@ -1,13 +1,13 @@
-"""The layered agent's outer layer: takes the message in, has it carried out, and puts the result into words.
+"""The outer layer of the layered agent: it receives the message, runs attempts and writes the reply.
 
-1  the message into short-term memory; where it is a command to the memory, that is carried out and is the answer
-2  memories that matter: chosen and summed up by the model
-3  the enriched message: query, context, memories, capabilities
-4  a strategy with steps                                           planner
-5  step by step, acting and evaluating                             coordinator
-6  again with the lessons of a reflection, while the score is low and attempts are left; the best attempt counts
-7  the result in the agent's own words, chat and canvas, into memory
-8  after the response: the `reflection` tool, whose lessons go into long-term memory; now and then `memoryMaintenance`
+1  store the message in short-term memory; run a memory command directly, its result is the reply
+2  let the model choose and sum up the relevant memories
+3  build the enriched message: query, context, memories, tools
+4  make a strategy with steps                                      planner
+5  run and evaluate the steps                                      coordinator
+6  while the score is low, reflect and try again with the lessons; the best attempt counts
+7  write the reply (chat and canvas) and store it in memory
+8  after the reply: run the tool `reflection`, which stores lessons, and every few replies `memoryMaintenance`
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, cut_to_bytes
-from agentlab.flows.ego.react import ROOM_FOR_RESULTS, Execution, StepResult, execute_react, notify_of_run
+from agentlab.flows.ego.react import MAX_RESULTS_BYTES, Execution, StepResult, execute_react, notify_of_run
 from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.history_cursor import CURSOR
 from agentlab.flows.json_replies import read_object, text_at
@@ -44,37 +44,36 @@ REPLY_SCHEMA = strict_object_schema({"chat": {"type": "string"}, "canvas": {"typ
 @dataclass(frozen=True, kw_only=True)
 class EgoSettings:
     relevance: bool = True
-    """Have the model choose the memories that matter; without it the newest are shown."""
+    """Let the model choose the relevant memories; if false, the newest ones are used."""
     planning: bool = True
-    """Make a strategy first; without it every step is chosen as it comes."""
+    """Make a strategy first; if false, the model chooses one step at a time."""
     evaluation: bool = True
-    """Judge every step against the criteria of success; without it the agent goes on until it wants no tool."""
+    """Evaluate every step against the success criteria; if false, the agent continues until it chooses no tool."""
     reflection: bool = True
-    """Look back after each response, and before each new attempt."""
+    """Reflect after each response and before each new attempt."""
     max_iterations: Annotated[int, Gt(0)] = 10
-    """Steps of one attempt, at the most."""
+    """Maximum number of steps per attempt."""
     max_replans: Annotated[int, Ge(0)] = 2
-    """How often a plan is asked for anew that names tools that do not exist."""
+    """Further attempts at a plan that names unknown tools."""
     max_retries: Annotated[int, Ge(0)] = 1
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
     """The score, out of 100, above which an attempt is good enough."""
     short_term_tokens: Annotated[int, Gt(0)] = 1_500
-    """What short-term memory may take in a prompt, newest turns first: the user's messages are whole, results of steps
+    """Maximum tokens of short-term memory in a prompt, newest turns first. User messages are complete, results of steps
     are shortened."""
     memory_modules: tuple[Literal["ego", "coordinator", "reflection", "memoryMaintenance"], ...] = ()
-    """Retrieve only memories that these modules wrote; all, if none is named."""
+    """Modules whose memories are retrieved; empty: all modules."""
     memory_kinds: tuple[Literal["user", "command", "response", "result", "insight", "memory"], ...] = ()
-    """Retrieve only memories of these kinds, `memory` being what long-term memory holds; all, if none is named."""
+    """Kinds of memories that are retrieved; empty: all kinds. `memory` is the kind of long-term entries."""
     tool_tokens: Annotated[int, Gt(0)] = 2_500
-    """What tools may take in a prompt; of more than fit, those are offered whose words are nearest to what is to be
-    done."""
+    """Maximum tokens of tools in a prompt. If not all fit, the tools nearest in wording to the task are offered."""
     token_limit: Annotated[int, Gt(0)] = 10_000
-    """Longer requests are rejected, those of its tools too; estimated, four bytes a token."""
+    """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
-    """A text file: who the agent is, when it puts a result into words."""
+    """Path of a text file with the agent's personality, which shapes its replies."""
     maintain_every: Annotated[int, Ge(0)] = 0
-    """Tidy long-term memory after so many responses; 0: only when it is asked for or planned."""
+    """Number of responses after which the agent maintains long-term memory; 0: only on request or by plan."""
     data: str | None = None
     """The agent's data folder, or LLM_AGENT_DATA_DIR: tools, servers, prompts, and in a chat its memory. In a
     comparison each conversation starts with an empty memory of its own."""
@@ -88,31 +87,31 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     cursor.save_own_message(session, "user", text, speaker=turn.speaker_name)
     operation = parse_command(text)
     chat, canvas = await (
-        _answer(text, session) if operation is None else _run_memory_command(operation, text, session)
+        _process_message(text, session) if operation is None else _run_memory_command(operation, text, session)
     )
-    whole = "\n\n".join(part for part in (chat, canvas) if part)
-    memory.note(session, "ego", "response", whole)
+    reply = "\n\n".join(part for part in (chat, canvas) if part)
+    memory.note(session, "ego", "response", reply)
     session.notify("assistantResponse", chat, title="response", canvas=canvas)
     memory.responses += 1
-    tidy = settings.maintain_every > 0 and memory.responses % settings.maintain_every == 0
-    # What was just done on command is not done again.
-    own = [reflection] if settings.reflection and operation != "analysis" else []
-    own += [memory_maintenance] if tidy and operation != "maintenance" else []
-    session.background(_after_reply(session, own), "after response")
-    citations = cite(whole, session.turn_passages())
-    cursor.save_own_message(session, "agent", whole)
-    return Reply(text=whole, citations=citations, data={"chat": chat, "canvas": canvas})
+    is_due = settings.maintain_every > 0 and memory.responses % settings.maintain_every == 0
+    # Do not repeat an operation that this turn's command has just run.
+    own_tools = [reflection] if settings.reflection and operation != "analysis" else []
+    own_tools += [memory_maintenance] if is_due and operation != "maintenance" else []
+    session.background(_after_reply(session, own_tools), "after response")
+    citations = cite(reply, session.turn_passages())
+    cursor.save_own_message(session, "agent", reply)
+    return Reply(text=reply, citations=citations, data={"chat": chat, "canvas": canvas})
 
 
-async def _answer(text: str, session: Session) -> tuple[str, str]:
-    """Chat and canvas of a message to the agent."""
+async def _process_message(text: str, session: Session) -> tuple[str, str]:
+    """Run steps 1 to 7 for a message to the agent; return chat and canvas of the reply."""
     memory = session.state(MEMORY)
     with session.step("process_message"):
         memory.note(session, "ego", "user", text)
         with session.step("retrieve_memories"):
             memories = await memory.relevant(session, text) or "(none)"
-        wanted = f"{text}\n{memories}"
-        tools = select_tools(session, wanted)
+        tool_query = f"{text}\n{memories}"
+        tools = select_tools(session, tool_query)
         message = session.prompt(
             "enriched_message",
             query=text,
@@ -121,12 +120,12 @@ async def _answer(text: str, session: Session) -> tuple[str, str]:
             tools=", ".join(tool.spec.name for tool in tools) or "none",
         )
         session.notify("debugResponse", message[:500], title="enriched message")
-    execution = await _run_attempts(message, wanted, session)
+    execution = await _run_attempts(message, tool_query, session)
     return await _write_reply(text, memories, _result_of(execution), session)
 
 
 async def _run_memory_command(operation: Operation, text: str, session: Session) -> tuple[str, str]:
-    """Chat and canvas of a command to the memory: what the operation says was done, in its own words."""
+    """Run a memory command; return chat and canvas of its result."""
     with session.step("process_message"):
         session.state(MEMORY).note(session, "ego", "user", text)
         session.decide("command to the memory", operation)
@@ -136,25 +135,25 @@ async def _run_memory_command(operation: Operation, text: str, session: Session)
     return "Memory analysis: this was learned, and is kept.", "\n".join(f"* {line}" for line in result.splitlines())
 
 
-async def _run_attempts(message: str, wanted: str, session: Session) -> Execution:
-    """Steps 4 to 6; returns the best attempt."""
+async def _run_attempts(message: str, tool_query: str, session: Session) -> Execution:
+    """Run steps 4 to 6 and return the best attempt."""
     settings: EgoSettings = session.settings
     lessons: list[str] = []
     attempts: list[Execution] = []
-    taken: list[StepResult] = []
+    steps: list[StepResult] = []
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
-        tools = select_tools(session, "\n".join([wanted, *lessons]))
+        tools = select_tools(session, "\n".join([tool_query, *lessons]))
         if settings.planning and tools:
             with session.step("make_plan"):
-                found = [f"These steps were taken:\n{attempts[-1].results()}"] if taken else []
-                strategy = await make_plan(session, message, tools, [*lessons, *found])
-        execution = Execution(message, wanted, strategy, tools, tuple(lessons), tuple(taken))
+                results = [f"These steps were taken:\n{attempts[-1].results()}"] if steps else []
+                strategy = await make_plan(session, message, tools, [*lessons, *results])
+        execution = Execution(message, tool_query, strategy, tools, tuple(lessons), tuple(steps))
         with session.step("execute_react"):
             await execute_react(execution, session)
         attempts.append(execution)
-        taken += execution.steps
+        steps += execution.steps
         if _good_enough(execution, session) or len(attempts) > settings.max_retries:
             return max(attempts, key=lambda attempt: attempt.sort_key)
         lessons.append(_shortcomings(execution))
@@ -165,49 +164,49 @@ async def _run_attempts(message: str, wanted: str, session: Session) -> Executio
 
 def _good_enough(execution: Execution, session: Session) -> bool:
     threshold = session.settings.success_threshold
-    judgement = execution.last_evaluation
+    evaluation = execution.last_evaluation
     if not execution.steps:
-        # With nothing to do it is enough; after an attempt that was not, it is no better.
-        passed, judged = not execution.lessons, "nothing was done"
-    elif judgement is None:
-        passed, judged = True, "not judged"
-    elif judgement.score is None:
-        passed, judged = False, "unread"
+        # A first attempt without steps is enough; after a failed attempt it is not.
+        passed, status = not execution.lessons, "nothing was done"
+    elif evaluation is None:
+        passed, status = True, "not judged"
+    elif evaluation.score is None:
+        passed, status = False, "unread"
     else:
-        passed, judged = judgement.score > threshold, f"score {judgement.score:g}"
-    why = f"{judged}, threshold {threshold:g}{', every step failed' if execution.failed else ''}"
-    return bool(session.decide("good enough", passed and not execution.failed, why))
+        passed, status = evaluation.score > threshold, f"score {evaluation.score:g}"
+    reason = f"{status}, threshold {threshold:g}{', every step failed' if execution.failed else ''}"
+    return bool(session.decide("good enough", passed and not execution.failed, reason))
 
 
 def _shortcomings(execution: Execution) -> str:
-    """What went wrong with an attempt, for the next one."""
-    judged = execution.last_evaluation
+    """Return the shortcomings of an attempt as a text for the next one."""
+    last = execution.last_evaluation
     failed = "" if execution.steps else " Nothing was done."
     failed = f" Every step failed: {execution.steps[-1].result[:300]}" if execution.failed else failed
-    score = f" It was judged {judged.score:g} of 100. {judged.comment}" if judged and judged.score is not None else ""
+    score = f" It was judged {last.score:g} of 100. {last.comment}" if last and last.score is not None else ""
     return f"An earlier attempt was not good enough.{failed}{score}"
 
 
 def _result_of(execution: Execution) -> str:
-    """In one of three forms: an error, the one text there is, or an object with all steps as JSON."""
+    """Return an error, the only result, or a JSON object with the results of all steps."""
     if execution.failed:
         return f"Error: {execution.steps[-1].result.removeprefix('Error: ')}"
-    good = execution.successful_steps
-    if not good:
+    steps = execution.successful_steps
+    if not steps:
         return ""
-    if len(good) == 1:
-        return good[0].result
-    room = ROOM_FOR_RESULTS // (len(good) + 1)
-    response = [{"tool": step.planned.tool, "result": cut_to_bytes(step.result, room)} for step in good]
-    told = {"type": "steps", "response": response, "complete": not execution.limit_reached}
-    return json.dumps(told, ensure_ascii=False)
+    if len(steps) == 1:
+        return steps[0].result
+    max_bytes = MAX_RESULTS_BYTES // (len(steps) + 1)
+    response = [{"tool": step.planned.tool, "result": cut_to_bytes(step.result, max_bytes)} for step in steps]
+    results = {"type": "steps", "response": response, "complete": not execution.limit_reached}
+    return json.dumps(results, ensure_ascii=False)
 
 
 async def _write_reply(query: str, memories: str, result: str, session: Session) -> tuple[str, str]:
-    """The result as what the user reads: chat and canvas."""
+    """Let the model write the reply from the result; return its chat and canvas."""
     with session.step("handle_bubble"):
         session.notify("bubble", result[:500], title="result")
-        found = await ask_for_object(
+        data = await ask_for_object(
             session,
             "bubble",
             REPLY_SCHEMA,
@@ -215,12 +214,12 @@ async def _write_reply(query: str, memories: str, result: str, session: Session)
             personality=read_file(session.settings.personality),
             query=query,
             memories=memories,
-            result=cut_to_bytes(result, ROOM_FOR_RESULTS) or "(nothing was done; answer from what you know)",
+            result=cut_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)",
         )
-    chat, canvas = text_at(found, "chat"), text_at(found, "canvas")
+    chat, canvas = text_at(data, "chat"), text_at(data, "canvas")
     if not chat and not canvas:
-        # What a reply of another form says; of one that says nothing, what there was to tell.
-        raw = text_at(found, UNPARSED_KEY).strip()
+        # Use the texts of a completion in another form, or the result if the completion is empty.
+        raw = text_at(data, UNPARSED_KEY).strip()
         texts = [value for value in (read_object(raw) or {}).values() if isinstance(value, str)]
         chat = "\n".join(texts) or raw or result
     return chat, canvas
@@ -233,7 +232,7 @@ async def _after_reply(session: Session, tools: Sequence[FunctionTool]) -> None:
 
 
 async def _run_own_tool(tool: FunctionTool, session: Session) -> tuple[str, bool]:
-    """One of the agent's own tools; where a conversation brought one of that name, still its own."""
+    """Run one of the agent's own tools, even if the data set supplies a tool of the same name."""
     name = tool.spec.name
     if session.tools.get(name) is tool:
         result, failed = await run_tool(session, ToolCall(id=session.new_id("call"), name=name))

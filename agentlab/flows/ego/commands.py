@@ -1,4 +1,4 @@
-"""Tells what a user says to the memory itself from what the user says to the agent."""
+"""Detects commands to the memory among the user's messages."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ WORDS = {
     name: frozenset(words.split()) for name, words in read_texts(Path(__file__).with_name("commands.yaml")).items()
 }
 MAX_COMMAND_CHARS = 200
-"""Characters."""
+"""Maximum length of a command in characters."""
 
 
 def parse_command(text: str) -> Operation | None:
-    """The operation that the user orders from the memory itself; None where the user speaks to the agent.
+    """Return the operation of a command to the memory; None for any other message.
 
-    A verb alone or with what it is to be done to, or an operation, with or without a verb for doing it: "consolidate",
-    "could you reflect on the memory?", "run memory maintenance"; not "evaluate the memory needs of quicksort".
+    A command is a verb with or without its object, or the name of an operation with or without a verb: "consolidate",
+    "could you reflect on the memory?", "run memory maintenance"; but not "evaluate the memory needs of quicksort".
     """
     if len(text) > MAX_COMMAND_CHARS:
         return None
     words = re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)
     words = [word.lower() for word in words]
-    polite = next((at for at, word in enumerate(words) if word not in WORDS["polite"]), len(words))
-    if polite == len(words) or ("?" in text and not polite):
+    n_polite = next((index for index, word in enumerate(words) if word not in WORDS["polite"]), len(words))
+    if n_polite == len(words) or ("?" in text and not n_polite):
         return None
-    first, rest = words[polite], words[polite + 1 :]
+    first, rest = words[n_polite], words[n_polite + 1 :]
     maintenance, analysis, objects = WORDS["maintenance"], WORDS["analysis"], WORDS["objects"]
     if not set(rest) <= WORDS["beside"] | objects | maintenance | analysis:
         return None

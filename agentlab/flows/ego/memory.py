@@ -1,9 +1,9 @@
-"""What the layered agent remembers: short-term and long-term memory in tagged text files.
+"""Short-term and long-term memory of the layered agent, in tagged text files.
 
-    short_term.txt   what was said and done in this session, each entry with module, kind, session and time
-    long_term.txt    what is worth keeping, with a summary and tags that the model wrote
+    short_term.txt   messages and results of this session, each entry with module, kind, session and time
+    long_term.txt    lasting entries, each with a summary and tags from the model
 
-Reading asks the model which entries matter for a message, short-term ones in sight, and for a summary of those.
+For each message, the model selects the relevant entries of both and sums them up.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ RETRIEVAL = strict_object_schema({"relevant": _NUMBERS, "summary": {"type": "str
 ANALYSIS = strict_object_schema({"summary": {"type": "string"}, "tags": _TEXTS})
 MAINTENANCE = strict_object_schema({"drop": _NUMBERS, "merged": _TEXTS, "evaluation": {"type": "string"}})
 RECENT = 8
-"""Long-term entries that are shown where no filter chooses."""
-KNOWN = 20
-"""Long-term entries that are looked at: those that share the most words with what is asked, newer ones first."""
+"""Number of newest long-term entries in the prompt if the model does not select any."""
+MAX_CANDIDATES = 20
+"""Number of long-term entries in one selection: those that share the most words with the query, newer ones first."""
 MAX_SHORT_TERM_ENTRIES = 500
-"""Entries of short-term memory, of all chats in one folder; older ones are pruned when another chat begins."""
+"""Entries of short-term memory of all chats in one folder. Older ones are pruned when another chat starts."""
 
 
 @dataclass
@@ -55,24 +55,24 @@ class EgoMemory:
     short: TaggedLog
     long: TaggedLog
     session_id: str
-    """Tells the entries of this chat from those of others in one folder; no prompt shows it."""
+    """Identifies the entries of this chat among those of the folder. No prompt contains it."""
     responses: int = 0
-    """How often the agent has answered in this conversation."""
+    """Number of responses in this conversation."""
     _latest: datetime | None = None
     """The time of the newest entry."""
     _maintained: int = 0
-    """Where the next maintenance begins: it looks at some entries at a time, the oldest first."""
+    """Index of the first entry of the next maintenance, which handles a window of entries, oldest first."""
 
     def catch_up(self, session: Session) -> None:
-        """Note what was said without the agent, and begin anew where the session forgot what was said before."""
-        begins_anew, unseen = session.state(CURSOR).read_new_messages(session)
-        if begins_anew:
+        """Note the messages stored without the agent; first delete this chat's entries if the session was reset."""
+        was_reset, unseen = session.state(CURSOR).read_new_messages(session)
+        if was_reset:
             self.short.remove(self.current_chat_entries())
         for message in unseen:
             self.note(session, "ego", "user" if message.role == "user" else "response", message.text)
 
     def note(self, session: Session, module: str, kind: str, text: str) -> None:
-        """Put something into short-term memory; what the user says that is a command is stored as one."""
+        """Add an entry to short-term memory; a user message that is a command gets the kind `command`."""
         if kind == "user" and parse_command(text):
             kind = "command"
         facts = {"kind": kind, "session": self.session_id}
@@ -80,18 +80,18 @@ class EgoMemory:
         session.notify("subsystemMessage", text[:200], title=f"memory: stored {kind} of {module}")
 
     async def add_long_term(self, session: Session, module: str, text: str) -> None:
-        """Put something into long-term memory, with a summary and tags by the model."""
-        found = await ask_for_object(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
-        summary = text_at(found, "summary") or " ".join(text.split())[:200]
-        self._add_for_good(session, module, text, summary, ", ".join(texts_at(found, "tags", 5)))
+        """Add an entry to long-term memory, with a summary and tags from the model."""
+        analysis = await ask_for_object(session, "memory_analysis", ANALYSIS, "memory_write", content=text[:4000])
+        summary = text_at(analysis, "summary") or " ".join(text.split())[:200]
+        self._store_long_term(session, module, text, summary, ", ".join(texts_at(analysis, "tags", 5)))
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
-    def _add_for_good(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
+    def _store_long_term(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
         facts = {"summary": " ".join(summary.split()), "tags": " ".join(tags.split())}
         self.long.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
 
     def _moment(self, session: Session) -> datetime:
-        """The time of an entry: no two have the same, and they have the order in which they were written."""
+        """Return the time of a new entry: unique, and later than that of every earlier entry."""
         moment = session.current_time
         if self._latest is not None and self._latest.tzinfo == moment.tzinfo:
             moment = max(moment, self._latest + timedelta(microseconds=1))
@@ -99,34 +99,35 @@ class EgoMemory:
         return moment
 
     def current_chat_entries(self) -> list[Entry]:
-        """Short-term entries."""
+        """Return the short-term entries of this chat."""
         return [entry for entry in self.short.entries() if entry.facts.get("session") == self.session_id]
 
     def recent(self, session: Session) -> str:
-        """What was said and done last, as far as short-term memory may take room in a prompt."""
-        return numbered_lines(fit_to_budget(self.current_chat_entries(), _room(session)))
+        """Return the newest entries of this chat as lines, within the setting `short_term_tokens`."""
+        return numbered_lines(fit_to_budget(self.current_chat_entries(), _max_bytes(session)))
 
-    def search_long_term(self, text: str, most: int = KNOWN, among: Sequence[Entry] | None = None) -> list[Entry]:
-        """The long-term entries that share the most words with `text`, of equals the newest, in their order."""
+    def search_long_term(self, text: str, count: int = MAX_CANDIDATES, among: list[Entry] | None = None) -> list[Entry]:
+        """Return the entries that share the most words with `text`, oldest first; newer ones win a tie."""
         entries = self.long.entries() if among is None else among
-        wanted = _long_words(text)
+        words = _long_words(text)
 
-        def nearness(at: int) -> tuple[int, int]:
-            return len(wanted & _long_words(f"{entries[at].text} {entries[at].facts.get('summary', '')}")), at
+        def nearness(index: int) -> tuple[int, int]:
+            entry = entries[index]
+            return len(words & _long_words(f"{entry.text} {entry.facts.get('summary', '')}")), index
 
-        return [entries[at] for at in sorted(sorted(range(len(entries)), key=nearness)[-most:])]
+        return [entries[index] for index in sorted(sorted(range(len(entries)), key=nearness)[-count:])]
 
     async def relevant(self, session: Session, query: str) -> str:
-        """What matters for `query`, the newest entry of short-term memory, which itself is left out.
+        """Return the memories relevant for `query`, the newest short-term entry, without that entry.
 
-        Chosen and summed up by the model, and what was said last in any case; or, where the settings have no such
-        filter, the newest of both as they are. Of the modules and kinds in the settings only, if there are any.
+        The model selects them and writes a summary; the last exchange is always included. Without the setting
+        `relevance`, the newest entries of both memories are returned. The settings may limit modules and kinds.
         """
         settings = session.settings
-        short = fit_to_budget(_selected(self.current_chat_entries()[:-1], settings), _room(session))
-        stored = _selected(self.long.entries(), settings)
-        known = self.search_long_term(query, among=stored) if settings.relevance else stored[-RECENT:]
-        entries: list[RenderedEntry] = [*short, *((entry, shortened(entry)) for entry in known)]
+        short = fit_to_budget(_of_modules_and_kinds(self.current_chat_entries()[:-1], settings), _max_bytes(session))
+        stored = _of_modules_and_kinds(self.long.entries(), settings)
+        candidates = self.search_long_term(query, among=stored) if settings.relevance else stored[-RECENT:]
+        entries: list[RenderedEntry] = [*short, *((entry, shortened(entry)) for entry in candidates)]
         if not entries or not settings.relevance:
             session.notify("subsystemMessage", f"{len(entries)} entries", title="memory: retrieved")
             return numbered_lines(entries) if entries else ""
@@ -134,56 +135,58 @@ class EgoMemory:
             "short_term": numbered_lines(short),
             "long_term": numbered_lines(entries[len(short) :], len(short) + 1),
         }
-        found = await ask_for_object(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
-        chosen = sorted({*_named(found.get("relevant"), len(entries)), *last_exchange(short)})
+        selection = await ask_for_object(session, "memory_retrieval", RETRIEVAL, "relevance", query=query, **values)
+        chosen = sorted({*_indices(selection.get("relevant"), len(entries)), *last_exchange(short)})
         session.notify("subsystemMessage", f"{len(chosen)} of {len(entries)} entries", title="memory: retrieved")
-        lines = numbered_lines(entries[at] for at in chosen) if chosen else ""
-        return "\n".join(part for part in (bounded_text_at(found, "summary"), lines) if part)
+        lines = numbered_lines(entries[index] for index in chosen) if chosen else ""
+        return "\n".join(part for part in (bounded_text_at(selection, "summary"), lines) if part)
 
     async def maintain(self, session: Session) -> str:
-        """Consolidate long-term memory and judge recent results; what is dropped stays in the file of pruned entries.
+        """Consolidate long-term memory and evaluate recent results; return a report.
 
-        Sentences that replace nothing are not taken, nor is everything dropped for nothing.
+        Dropped entries go into the file of pruned entries. Merged texts are stored only if they replace an entry, and
+        the memory is never emptied without them.
         """
         entries = self.long.entries()
-        begin = self._maintained if self._maintained < len(entries) else 0
-        window = entries[begin : begin + KNOWN]
+        start = self._maintained if self._maintained < len(entries) else 0
+        window = entries[start : start + MAX_CANDIDATES]
         if not window:
             return "Long-term memory is empty; there is nothing to consolidate."
         lines = numbered_lines((entry, shortened(entry)) for entry in window)
         values = {"entries": lines, "recent": self.recent(session)}
-        found = await ask_for_object(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
-        old = [window[at] for at in _named(found.get("drop"), len(window))]
-        merged = texts_at(found, "merged", 5) if old else ()
+        plan = await ask_for_object(session, "memory_maintenance", MAINTENANCE, "consolidate", **values)
+        old = [window[index] for index in _indices(plan.get("drop"), len(window))]
+        merged = texts_at(plan, "merged", 5) if old else ()
         if len(old) == len(entries) and not merged:
             session.decide("prune", False, "nothing would be left")
             old = []
-        evaluation = text_at(found, "evaluation")
+        evaluation = text_at(plan, "evaluation")
         for text in merged:
-            self._add_for_good(session, "memoryMaintenance", text, text, "consolidated")
+            self._store_long_term(session, "memoryMaintenance", text, text, "consolidated")
         if evaluation:
-            self._add_for_good(session, "memoryMaintenance", evaluation, evaluation, "evaluation")
+            self._store_long_term(session, "memoryMaintenance", evaluation, evaluation, "evaluation")
         dropped = self.long.remove(old)
-        self._maintained = begin + len(window) - len(dropped)
-        done = f"Long-term memory: {len(dropped)} entries pruned, {len(merged)} written anew."
-        session.notify("subsystemMessage", done, title="memory: maintained")
-        return f"{done} {evaluation}".strip()
+        self._maintained = start + len(window) - len(dropped)
+        report = f"Long-term memory: {len(dropped)} entries pruned, {len(merged)} written anew."
+        session.notify("subsystemMessage", report, title="memory: maintained")
+        return f"{report} {evaluation}".strip()
 
 
 def _open_memory(session: Session) -> EgoMemory:
-    """The memory in the session's folder, or a new one; a chat that goes on finds its own entries in it."""
+    """Return the memory in the session's folder, or a new one; a continued chat gets its own entries again."""
     folder = session.has.files.folder or temp_folder_for(session)
     short, long = TaggedLog(folder / "short_term.txt"), TaggedLog(folder / "long_term.txt")
     memory = EgoMemory(short, long, uuid.uuid4().hex[:12])
     if earlier := short.entries():
         stored = session.load_conversation()
-        said = Counter(message.text for message in stored if message.role == "user")
-        heard = [entry for entry in earlier if kind_of(entry) in USER_KINDS]
-        last = next((entry for entry in reversed(heard) if entry.text in said), None)
-        own = last.facts.get("session", "") if last is not None else ""
-        # A fork does not know what was said after the turn where it leaves the conversation.
-        if last is not None and Counter(entry.text for entry in heard if entry.facts.get("session", "") == own) <= said:
-            memory.session_id = own
+        user_texts = Counter(message.text for message in stored if message.role == "user")
+        noted = [entry for entry in earlier if kind_of(entry) in USER_KINDS]
+        last = next((entry for entry in reversed(noted) if entry.text in user_texts), None)
+        chat = last.facts.get("session", "") if last is not None else ""
+        noted_texts = Counter(entry.text for entry in noted if entry.facts.get("session", "") == chat)
+        # A fork must not see entries of messages after the fork, so all entries must be in the conversation.
+        if last is not None and noted_texts <= user_texts:
+            memory.session_id = chat
             session.state(CURSOR).position = len(stored)
         short.remove(earlier[:-MAX_SHORT_TERM_ENTRIES])
     return memory
@@ -193,12 +196,12 @@ MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 
 
 def facts(session: Session) -> list[Fact]:
-    """All of long-term memory, then what short-term memory has of this chat; a line each, with module and kind."""
+    """Return all long-term entries, then the short-term ones of this chat, as one line each with module and kind."""
     memory = session.state(MEMORY)
-    named = {"long": memory.long.entries(), "short": memory.current_chat_entries()}
+    by_term = {"long": memory.long.entries(), "short": memory.current_chat_entries()}
     return [
         Fact(id=f"{term}-{number}", text=f"{tag(entry)} {' '.join(entry.text.split())}", created=entry.time)
-        for term, entries in named.items()
+        for term, entries in by_term.items()
         for number, entry in enumerate(entries, 1)
     ]
 
@@ -207,18 +210,18 @@ def _long_words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", text.lower()))
 
 
-def _room(session: Session) -> int:
+def _max_bytes(session: Session) -> int:
     return int(session.settings.short_term_tokens) * BYTES_PER_TOKEN
 
 
-def _selected(entries: Sequence[Entry], settings: Any) -> list[Entry]:
-    """Those of the modules and kinds that the settings name; all, where they name none."""
+def _of_modules_and_kinds(entries: Sequence[Entry], settings: Any) -> list[Entry]:
+    """Return the entries of the modules and kinds in the settings; an empty setting selects all."""
     modules, kinds = settings.memory_modules, settings.memory_kinds
     return [e for e in entries if (not modules or e.module in modules) and (not kinds or kind_of(e) in kinds)]
 
 
-def _named(numbers: object, most: int) -> list[int]:
-    """The places that the numbers of a reply name, which count from 1, each once."""
-    given = numbers if isinstance(numbers, list) else []
-    named = [n for n in given if isinstance(n, int) and not isinstance(n, bool) and 0 < n <= most]
-    return [n - 1 for n in dict.fromkeys(named)]
+def _indices(numbers: object, size: int) -> list[int]:
+    """Return the unique indices of a completion's numbers, which count from 1, below `size`."""
+    values = numbers if isinstance(numbers, list) else []
+    valid = [n for n in values if isinstance(n, int) and not isinstance(n, bool) and 0 < n <= size]
+    return [n - 1 for n in dict.fromkeys(valid)]

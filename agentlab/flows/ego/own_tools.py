@@ -1,4 +1,4 @@
-"""The layered agent's tools for itself: it looks back at what happened, and tidies its long-term memory."""
+"""The layered agent's own tools: reflection and maintenance of long-term memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentlab.tools import tool
 _LINES = {"type": "array", "items": {"type": "string"}, "maxItems": 3}
 REFLECTION = strict_object_schema(dict.fromkeys(("insights", "lessons", "questions", "directives"), _LINES))
 MAX_NOTE_CHARS = 2_000
-"""Characters of a result or a response that short-term memory keeps."""
+"""Length to which short-term memory truncates a result or a reflection."""
 NOTHING_LEARNED = "Nothing to learn from this."
 
 
@@ -24,14 +24,14 @@ NOTHING_LEARNED = "Nothing to learn from this."
     parameters={},
 )
 async def memory_maintenance(arguments: dict[str, Any], session: Any) -> str:
-    """The layered agent tidies its long-term memory; what it prunes can be found again."""
-    done: str = await session.state(MEMORY).maintain(session)
-    return done
+    """Consolidate the layered agent's long-term memory and return a report; pruned entries stay in a file."""
+    report: str = await session.state(MEMORY).maintain(session)
+    return report
 
 
 @tool(description="Look back at what was just said and done, and keep what can be learned from it.", parameters={})
 async def reflection(arguments: dict[str, Any], session: Any) -> str:
-    """The layered agent looks back at the last exchange; what it learns goes into its long-term memory."""
+    """Reflect on the last exchange and return the lessons, which go into the layered agent's long-term memory."""
     return _lines_of(await reflect(session)) or NOTHING_LEARNED
 
 
@@ -39,13 +39,13 @@ TOOLS = (LOOKUP_DOCUMENTS, "get_current_time", "question", "llmquery", memory_ma
 
 
 async def reflect(session: Session, evaluation: str = "") -> dict[str, tuple[str, ...]]:
-    """What a look at what happened teaches: insights, lessons, questions and directives, which are kept for good."""
+    """Return insights, lessons, questions and directives about recent events, and store them in long-term memory."""
     memory = session.state(MEMORY)
     recent = memory.recent(session)
-    known = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.search_long_term(recent, 5))
-    values = {"recent": recent, "known": known or "(nothing)", "evaluation": evaluation}
-    found = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
-    learned = {name: sentences_at(found, name, 3) for name in REFLECTION["required"]}
+    stored = "\n".join(entry.facts.get("summary", entry.text)[:200] for entry in memory.search_long_term(recent, 5))
+    values = {"recent": recent, "known": stored or "(nothing)", "evaluation": evaluation}
+    data = await ask_for_object(session, "reflection", REFLECTION, "reflect", **values)
+    learned = {name: sentences_at(data, name, 3) for name in REFLECTION["required"]}
     if lines := _lines_of(learned):
         memory.note(session, "reflection", "insight", lines[:MAX_NOTE_CHARS])
         await memory.add_long_term(session, "reflection", lines)

@@ -1,4 +1,4 @@
-"""Brings parameters as a model wrote them into the form that a tool wants."""
+"""Repairs the parameters of a model's tool call to match the tool's schema."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from agentlab.core.strict_json import parse_json
 
 
 def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
-    """`given` in the form the tool wants, as far as what is meant cannot be in doubt.
+    """Return `given` in the form of the tool's schema, as far as the repair is unambiguous.
 
-    Parameters wrapped once more are unwrapped. A single text under a wrong name gets the name of the one text that is
-    lacking: `question`, which wants `{"question": ...}`, understands `{"query": ...}`, and `llmquery` the other way
-    round. A required list that is left out or null is empty; what a closed schema does not know is left out. Text that
-    stands for a number, a truth value, a list or an object is read as that where the schema wants one.
+    * Parameters inside an object `parameters` or `arguments` are unwrapped.
+    * A single text under a wrong name gets the name of the only missing text. So `question`, which needs
+      `{"question": ...}`, accepts `{"query": ...}`, and `llmquery` the reverse.
+    * A required list that is missing or null becomes empty.
+    * Parameters that a closed schema does not contain are dropped.
+    * A text is parsed as a number, boolean, list or object if the schema requires one.
     """
     properties = spec.parameters.get("properties")
     if not isinstance(properties, dict):
@@ -33,29 +35,29 @@ def map_parameters(spec: ToolSpec, given: dict[str, Any]) -> dict[str, Any]:
     for name in required:
         if given.get(name) is None and _type_of(properties.get(name)) == "array":
             given[name] = []
-    lacking = [name for name in required or properties if name not in given]
-    strange = [name for name in given if name not in properties]
-    one_text = len(lacking) == len(strange) == 1 and isinstance(given[strange[0]], str)
-    if one_text and _type_of(properties.get(lacking[0])) in ("string", ""):
-        given[lacking[0]] = given.pop(strange[0])
+    missing = [name for name in required or properties if name not in given]
+    unknown = [name for name in given if name not in properties]
+    one_text = len(missing) == len(unknown) == 1 and isinstance(given[unknown[0]], str)
+    if one_text and _type_of(properties.get(missing[0])) in ("string", ""):
+        given[missing[0]] = given.pop(unknown[0])
     if spec.parameters.get("additionalProperties") is False:
         given = {name: value for name, value in given.items() if name in properties}
-    return {name: _read_as_wanted(spec, name, value) for name, value in given.items()}
+    return {name: _parse_if_required(spec, name, value) for name, value in given.items()}
 
 
-def _read_as_wanted(spec: ToolSpec, name: str, value: Any) -> Any:
-    """What the text `value` says as JSON, if the schema refuses it as text and takes it as that; else `value`."""
+def _parse_if_required(spec: ToolSpec, name: str, value: Any) -> Any:
+    """Return the text `value` parsed as JSON if the schema accepts only that; otherwise return `value`."""
     if not isinstance(value, str) or _fits(spec, name, value):
         return value
     text = value.strip()
     try:
         plain = text.lower() if text.lower() in ("true", "false") else text
-        read = parse_json(plain, lenient=True)
+        parsed = parse_json(plain, lenient=True)
     except ValueError:
         return value
-    # A float may hold fewer digits than were written.
-    is_lossy = isinstance(read, float) and Decimal(repr(read)) != Decimal(text)
-    return value if is_lossy or not _fits(spec, name, read) else read
+    # A float may hold fewer digits than the text.
+    is_lossy = isinstance(parsed, float) and Decimal(repr(parsed)) != Decimal(text)
+    return value if is_lossy or not _fits(spec, name, parsed) else parsed
 
 
 def _fits(spec: ToolSpec, name: str, value: Any) -> bool:

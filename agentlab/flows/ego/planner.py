@@ -1,4 +1,4 @@
-"""The layered agent's planner: one call yields strategy and steps, whose tools are checked against those there are."""
+"""The layered agent's planner: one model call makes a strategy with steps, and the planner checks their tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXT = {"type": "string"}
 @dataclass(frozen=True, kw_only=True)
 class PlannedStep:
     tool: str | None
-    """None: nothing more is to be done."""
+    """Name of the tool; None if no step is left to do."""
     purpose: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -40,14 +40,14 @@ class Strategy:
 
 
 async def make_plan(session: Session, message: str, tools: Sequence[Tool], earlier: Sequence[str]) -> Strategy:
-    """A strategy whose steps name tools that exist; asked for anew, with the reason, while they do not.
+    """Return a strategy whose steps name existing tools; repeat the model call with the reason while they do not.
 
-    `earlier`: what went wrong before, and what was learned from it. After the last attempt the steps nobody can carry
-    out are left out, and what is to be done in their place is found on the way.
+    `earlier` lists shortcomings and lessons of earlier attempts. After the last model call, steps with unknown tools
+    are dropped, and the coordinator chooses steps in their place.
     """
     names = [tool.spec.name for tool in tools]
     lines = list(earlier)
-    # A model that is bound to it can name no tool that does not exist; others can, and are told.
+    # A provider that enforces the schema prevents unknown tools; other models can still name them.
     steps = {"anyOf": step_schemas([tool.spec for tool in tools])}
     schema = strict_object_schema(
         {
@@ -58,7 +58,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
         }
     )
     for attempt in range(1 + session.settings.max_replans):
-        found = await ask_for_object(
+        data = await ask_for_object(
             session,
             "plan",
             schema,
@@ -67,7 +67,7 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
             tools=tool_manual(tools),
             earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in lines) if lines else "",
         )
-        strategy = _strategy_in(found)
+        strategy = _read_strategy(data)
         unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
         text = f"{strategy.approach} ({strategy.outline()})"
         session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
@@ -75,12 +75,12 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
             return strategy
         lines.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names)}")
         session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
-    known = tuple(step for step in strategy.steps if step.tool in names)
-    return replace(strategy, complexity="moderate", steps=known)
+    valid = tuple(step for step in strategy.steps if step.tool in names)
+    return replace(strategy, complexity="moderate", steps=valid)
 
 
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Each tool with its own parameters. The purpose comes first: a small model chooses better once it has said it."""
+    """Return the schema of a step for each tool. Its purpose comes first: small models then choose better tools."""
     return [
         strict_object_schema(
             {"purpose": _TEXT, "tool": {"const": tool.name}, "parameters": simplify_schema(tool.parameters)}
@@ -89,27 +89,27 @@ def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def read_step(found: dict[str, Any]) -> PlannedStep:
-    """A step as a model wrote it; without a tool where it names none."""
-    tool = text_at(found, "tool")
-    parameters = found.get("parameters")
+def read_step(data: dict[str, Any]) -> PlannedStep:
+    """Return the step in a completion's object; its tool is None if the object names none."""
+    tool = text_at(data, "tool")
+    parameters = data.get("parameters")
     if isinstance(parameters, str):
-        # One text in place of an object: which parameter it is, the tool's schema knows.
+        # A text instead of an object: `map_parameters` finds its name in the tool's schema.
         parameters = {"": parameters}
     return PlannedStep(
         tool=None if tool.lower() in ("", "none", "null") else tool,
-        purpose=bounded_text_at(found, "purpose"),
+        purpose=bounded_text_at(data, "purpose"),
         parameters=parameters if isinstance(parameters, dict) else {},
     )
 
 
-def _strategy_in(found: dict[str, Any]) -> Strategy:
-    steps = found.get("steps")
-    written = [read_step(step) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-    complexity = str(found.get("complexity")).lower()
+def _read_strategy(data: dict[str, Any]) -> Strategy:
+    rows = data.get("steps")
+    steps = [read_step(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    complexity = str(data.get("complexity")).lower()
     return Strategy(
-        approach=bounded_text_at(found, "approach"),
+        approach=bounded_text_at(data, "approach"),
         complexity=complexity if complexity in COMPLEXITIES else "moderate",
-        success_criteria=sentences_at(found, "success_criteria", 3),
-        steps=tuple(step for step in written if step.tool is not None)[:MAX_STEPS],
+        success_criteria=sentences_at(data, "success_criteria", 3),
+        steps=tuple(step for step in steps if step.tool is not None)[:MAX_STEPS],
     )

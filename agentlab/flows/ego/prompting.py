@@ -1,7 +1,7 @@
-"""How the layered agent asks the model: one prompt, a JSON answer, once more where there is none, and events of it.
+"""Model calls of the layered agent: one prompt, a JSON completion, a second call if it cannot be read, and events.
 
-An answer that cannot be read either time is a decision `unreadable` in the trace and an error event; what becomes of it
-is up to who asked.
+Each unreadable completion is a decision `unreadable` in the trace; the second one is also an error event. The caller
+decides how to continue.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from agentlab.flows.json_replies import read_object, read_unfinished_object, tex
 from agentlab.session.session import Session
 
 UNPARSED_KEY = ""
-"""The key under which an answer stands that could not be read."""
+"""Key of the text of an unreadable completion."""
 MAX_TEXT_BYTES = 1_000
-"""Bytes of a sentence of the model's that later prompts show; it may have none of our limits."""
+"""Length to which later prompts truncate a text of the model, which need not obey the schema's limits."""
 MAX_ECHO_CHARS = 2_000
-"""Characters of an answer that could not be read which its author is shown."""
+"""Characters of an unreadable completion that the second prompt repeats."""
 
 
 async def ask_for_object(
     session: Session, function: str, schema: Mapping[str, Any], phase: Phase, **values: object
 ) -> dict[str, Any]:
-    """What the model answers to the prompt called `function`; what cannot be read is under `UNPARSED_KEY`, as it came.
+    """Return the JSON object with which the model completes the prompt `function`.
 
-    An answer that was cut off is taken as far as it goes, since it would be cut off again. A model that is not bound to
-    `schema` may leave out keys; if it does so twice, what it gave is taken as it is.
-    Raises ModelError, after an error event; a request above the session's token limit is a ContextOverflow.
+    A completion cut off by the token limit is read as far as it goes, because a second one would be cut off, too. A
+    model that does not enforce `schema` may omit keys; after the second call the object is returned without them. An
+    unreadable text is returned under `UNPARSED_KEY`. Raises ModelError after an error event, and ContextOverflow if the
+    request exceeds the session's token limit.
     """
     question = Message(role="user", text=session.prompt(function, **values))
     messages = [question]
@@ -45,38 +46,36 @@ async def ask_for_object(
             raise
         text = completion.message.text
         session.notify("subsystemMessage", text[:500], title=f"LLM response: {function}")
-        # Of an answer that was cut off, the first whole object is one inside it.
-        found = max(
-            read_object(text) or {}, read_unfinished_object(text), key=lambda read: len(read.keys() & set(keys))
-        )
-        missing = [key for key in keys if key not in found]
+        # In a truncated completion, the first complete object may be a nested one, so compare both readings.
+        data = max(read_object(text) or {}, read_unfinished_object(text), key=lambda read: len(read.keys() & set(keys)))
+        missing = [key for key in keys if key not in data]
         if not missing or (completion.finish_reason == "length" and len(missing) < len(keys)):
-            return found
-        problem = f"it lacks {', '.join(missing)}" if found else "it is no JSON object, or not all of one"
+            return data
+        problem = f"it lacks {', '.join(missing)}" if data else "it is no JSON object, or not all of one"
         again = session.prompt("again", problem=problem, keys=", ".join(keys))
         messages = [question, Message(role="agent", text=text[:MAX_ECHO_CHARS]), Message(role="user", text=again)]
         session.decide(f"answer to {function}", "unreadable", f"attempt {attempt + 1}: {problem}")
     session.notify("systemError", problem, title=f"LLM response cannot be used: {function}")
-    return found if len(missing) < len(keys) else {UNPARSED_KEY: text}
+    return data if len(missing) < len(keys) else {UNPARSED_KEY: text}
 
 
-def _texts_so_far(said: str) -> str:
-    """What a reader sees of a JSON answer while it is written."""
-    values = read_unfinished_object(said).values()
+def _texts_so_far(partial_json: str) -> str:
+    """Return the texts in a partial JSON completion, which a chat shows while it streams."""
+    values = read_unfinished_object(partial_json).values()
     return "\n\n".join(value.strip() for value in values if isinstance(value, str) and value.strip())
 
 
-def cut_to_bytes(text: str, room: int) -> str:
-    """`text`, or as much of it as takes `room` bytes, which is what a token limit knows to count in every language."""
+def cut_to_bytes(text: str, max_bytes: int) -> str:
+    """Return `text` truncated to `max_bytes`; the token limit counts bytes, because they suit every language."""
     raw = text.encode("utf-8", "replace")
-    return text if len(raw) <= room else f"{raw[:room].decode('utf-8', 'ignore')} ... (cut)"
+    return text if len(raw) <= max_bytes else f"{raw[:max_bytes].decode('utf-8', 'ignore')} ... (cut)"
 
 
-def bounded_text_at(found: Mapping[str, Any], key: str) -> str:
-    """As `text_at`, in the length that later prompts show."""
-    return cut_to_bytes(text_at(found, key), MAX_TEXT_BYTES)
+def bounded_text_at(data: Mapping[str, Any], key: str) -> str:
+    """Return `text_at` truncated to MAX_TEXT_BYTES."""
+    return cut_to_bytes(text_at(data, key), MAX_TEXT_BYTES)
 
 
-def sentences_at(found: Mapping[str, Any], key: str, most: int) -> tuple[str, ...]:
-    """As `texts_at`, in the length that later prompts show."""
-    return tuple(cut_to_bytes(text, MAX_TEXT_BYTES) for text in texts_at(found, key, most))
+def sentences_at(data: Mapping[str, Any], key: str, max_count: int) -> tuple[str, ...]:
+    """Return `texts_at`, each truncated to MAX_TEXT_BYTES."""
+    return tuple(cut_to_bytes(text, MAX_TEXT_BYTES) for text in texts_at(data, key, max_count))

@@ -1,13 +1,13 @@
-"""The layered agent's coordinator: carries a strategy out step by step, acting and looking at what came of it.
+"""The layered agent's coordinator: it runs a strategy step by step and evaluates the results.
 
 until the iterations are used up:
-    the next step    of a simple strategy the planned one, else what `next_step` says in view of the last results
-                     (a strategy with steps begins with one: from nothing there is nothing to answer)
-    act              the tool runs, with parameters brought into the form it wants; an error is a result, too
-    evaluate         how far the success criteria are met; once they are, or nothing is left to do, it is over
+    next step    a simple strategy's planned step; otherwise the prompt `next_step` chooses one from the last results
+                 (a strategy with steps starts with a step, because without results there is nothing to answer)
+    act          run the tool with repaired parameters; an error is a result, too
+    evaluate     check the success criteria; stop once they are met or no step is left
 
-How sure the evaluation has to be: of a simple strategy's first step, which may then be the only one, and of all of a
-complex one, confident; of a moderate one its word is enough.
+The evaluation must be confident to stop after the first step of a simple strategy, and at any step of a complex one.
+For a moderate strategy any confidence is enough.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ EVALUATION = strict_object_schema(
         "comment": {"type": "string"},
     }
 )
-ROOM_FOR_RESULTS = 10_000
-"""Bytes that the results of all steps together may take in a prompt."""
+MAX_RESULTS_BYTES = 10_000
+"""Maximum bytes of the results of all steps together in a prompt."""
 CONFIDENT = 0.8
+"""Confidence, from 0 to 1, at which an evaluation counts as confident."""
 NO_STEP = "(none)"
-"""What stands for the tool of a step that could not be read."""
+"""Tool name of a step that could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     score: float | None
-    """Out of 100; None where the model gave none."""
+    """Score from 0 to 100; None if the model gave none."""
     complete: bool
     confidence: float
     comment: str
@@ -66,18 +67,18 @@ class StepResult:
 
 @dataclass
 class Execution:
-    """A strategy that is being carried out, and what became of it."""
+    """One attempt: a strategy and the steps taken so far."""
 
     message: str
     tool_query: str
-    """In whose words the tools are chosen, where there are too many."""
+    """Query that selects the tools if not all fit into the prompt."""
     strategy: Strategy
     tools: Sequence[Tool]
-    """Those that were offered last."""
+    """The tools of the last prompt."""
     lessons: Sequence[str]
-    """Of earlier attempts."""
+    """Lessons of earlier attempts."""
     earlier: Sequence[StepResult] = ()
-    """The steps of earlier attempts: what they found is there for this one, too."""
+    """Steps of earlier attempts, whose results this attempt may use."""
     steps: list[StepResult] = field(default_factory=list)
     limit_reached: bool = False
 
@@ -87,14 +88,14 @@ class Execution:
 
     @property
     def last_evaluation(self) -> Evaluation | None:
-        """The last evaluation; None where nothing was evaluated."""
+        """The last evaluation; None if no step was evaluated."""
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
     def sort_key(self) -> tuple[bool, bool, float]:
-        """The greater, the better: what has a result, then what was tried at least, then the score.
+        """Rank of the attempt: first with a result or without, then with steps or without, then its score.
 
-        A judgement that could not be read, or that was not made, is below all others.
+        An unknown score ranks below all others.
         """
         score = self.last_evaluation.score if self.last_evaluation is not None else None
         has_result = any(not step.failed for step in self.steps)
@@ -102,70 +103,70 @@ class Execution:
 
     @property
     def successful_steps(self) -> list[StepResult]:
-        """The steps that have a result, those of earlier attempts first."""
+        """The steps with a result, those of earlier attempts first."""
         return [step for step in (*self.earlier, *self.steps) if not step.failed]
 
     def results(self) -> str:
-        """All steps as prompts show them, those of earlier attempts first."""
-        room = ROOM_FOR_RESULTS // max(1, len(self.earlier) + len(self.steps))
+        """Return all steps as lines of a prompt, those of earlier attempts first."""
+        max_bytes = MAX_RESULTS_BYTES // max(1, len(self.earlier) + len(self.steps))
         lines = []
         for number, step in enumerate((*self.earlier, *self.steps), 1):
             parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
             attempt = "earlier attempt: " if number <= len(self.earlier) else ""
             lines.append(f"{number}. {attempt}{step.planned.tool}({parameters})")
-            lines.append("  result: " + cut_to_bytes(step.result.replace("\n", "\n    "), room))
+            lines.append("  result: " + cut_to_bytes(step.result.replace("\n", "\n    "), max_bytes))
             if step.evaluation is not None:
                 lines.append(f"  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}")
         return "\n".join(lines) or "(none)"
 
 
 async def execute_react(execution: Execution, session: Session) -> None:
-    """Carry out the strategy, within the limit of the settings; every result is noted in short-term memory, too.
+    """Run the strategy for at most `max_iterations` steps and note every result in short-term memory.
 
-    Raises what the model raises.
+    Raises the errors of the model.
     """
     strategy, steps = execution.strategy, execution.steps
     is_simple = strategy.complexity == "simple"
     planned = list(strategy.steps)
-    most = session.settings.max_iterations
+    max_steps = session.settings.max_iterations
     if not execution.tools or (is_simple and not planned):
         session.decide("next step", "none", "the strategy needs none" if execution.tools else "there are no tools")
         return
-    for iteration in range(most):
+    for iteration in range(max_steps):
         step = planned.pop(0) if is_simple and planned else await _next_step(execution, session)
         if step.tool is None:
             session.decide("next step", "none", step.purpose)
             return
         session.decide("next step", INVALID_CHOICE if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
-        taken = StepResult(step, *await _act(step, execution.tools, session))
-        steps.append(taken)
-        session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {taken.result[:MAX_NOTE_CHARS]}")
+        outcome = StepResult(step, *await _act(step, execution.tools, session))
+        steps.append(outcome)
+        session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {outcome.result[:MAX_NOTE_CHARS]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
-            if is_simple and not planned and not taken.failed:
+            if is_simple and not planned and not outcome.failed:
                 return
             continue
-        found = taken.evaluation = await _evaluate(execution, session)
-        has_to_be_sure = strategy.complexity == "complex" or (is_simple and iteration == 0)
-        if found.complete and (found.confidence >= CONFIDENT or not has_to_be_sure):
-            session.decide("complete", True, f"score {found.score}, confidence {found.confidence:g}")
+        evaluation = outcome.evaluation = await _evaluate(execution, session)
+        must_be_confident = strategy.complexity == "complex" or (is_simple and iteration == 0)
+        if evaluation.complete and (evaluation.confidence >= CONFIDENT or not must_be_confident):
+            session.decide("complete", True, f"score {evaluation.score}, confidence {evaluation.confidence:g}")
             return
     execution.limit_reached = True
-    session.decide("iteration limit reached", True, f"{most} steps")
-    session.notify("systemError", f"{most} steps were not enough", title="coordinator: iteration limit")
+    session.decide("iteration limit reached", True, f"{max_steps} steps")
+    session.notify("systemError", f"{max_steps} steps were not enough", title="coordinator: iteration limit")
 
 
 async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     strategy = execution.strategy
     steps = f"({strategy.outline()})" if strategy.steps else ""
-    # A server may have changed its list since the last step.
-    so_far = [execution.tool_query, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
-    execution.tools = select_tools(session, "\n".join(so_far), [str(step.tool) for step in strategy.steps])
-    may_end: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
-    found = await ask_for_object(
+    # Select the tools again: a server may have changed its list since the last step.
+    texts = [execution.tool_query, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
+    execution.tools = select_tools(session, "\n".join(texts), [str(step.tool) for step in strategy.steps])
+    no_step: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
+    data = await ask_for_object(
         session,
         "next_step",
-        strict_object_schema({"step": {"anyOf": step_schemas([tool.spec for tool in execution.tools]) + may_end}}),
+        strict_object_schema({"step": {"anyOf": step_schemas([tool.spec for tool in execution.tools]) + no_step}}),
         "step",
         message=execution.message,
         strategy=f"{strategy.approach} {steps}".strip() or "(none)",
@@ -173,20 +174,20 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
         tools=tool_manual(execution.tools),
         steps=execution.results(),
     )
-    step = found.get("step")
-    if UNPARSED_KEY in found or not (step is None or isinstance(step, dict)):
-        # Not the same as wanting none: it is told, counts as a step, and the next prompt is another.
+    step = data.get("step")
+    if UNPARSED_KEY in data or not (step is None or isinstance(step, dict)):
+        # An unreadable completion counts as a step, so that the next prompt differs and reports the error.
         return PlannedStep(tool=NO_STEP, purpose="the answer could not be read")
     return read_step(step or {})
 
 
 async def _act(step: PlannedStep, tools: Sequence[Tool], session: Session) -> tuple[str, bool]:
-    """The result, and whether it is an error."""
+    """Run a step's tool; return its result and True if the result is an error."""
     name = str(step.tool)
     specs = [tool.spec for tool in tools]
     spec = find_tool(specs, name)
     if spec is None:
-        # A tool that is there but not offered does not run either.
+        # A tool that exists but is not offered does not run either.
         result, failed = f"Error: there is no tool {name}; there are: {', '.join(tool_names(specs))}", True
     else:
         arguments = map_parameters(spec, step.parameters)
@@ -197,7 +198,7 @@ async def _act(step: PlannedStep, tools: Sequence[Tool], session: Session) -> tu
 
 
 def notify_of_run(session: Session, tool: str, result: str, failed: bool) -> None:
-    """The event of a tool that ran, or failed to."""
+    """Emit the event of a tool run or its failure."""
     name, outcome = ("systemError", "failed") if failed else ("subsystemMessage", "ran")
     session.notify(name, result[:500], title=f"tool {tool}: {outcome}")
 
@@ -205,10 +206,10 @@ def notify_of_run(session: Session, tool: str, result: str, failed: bool) -> Non
 async def _evaluate(execution: Execution, session: Session) -> Evaluation:
     criteria = "; ".join(execution.strategy.success_criteria) or "the request is answered"
     values = {"message": execution.message, "criteria": criteria, "steps": execution.results()}
-    found = await ask_for_object(session, "evaluate_step", EVALUATION, "evaluate", **values)
+    data = await ask_for_object(session, "evaluate_step", EVALUATION, "evaluate", **values)
     return Evaluation(
-        score=number_at(found, "score", 0, 100),
-        complete=found.get("complete") is True or text_at(found, "complete").lower() in ("true", "yes"),
-        confidence=number_at(found, "confidence", 0, 1) or 0.0,
-        comment=bounded_text_at(found, "comment"),
+        score=number_at(data, "score", 0, 100),
+        complete=data.get("complete") is True or text_at(data, "complete").lower() in ("true", "yes"),
+        confidence=number_at(data, "confidence", 0, 1) or 0.0,
+        comment=bounded_text_at(data, "comment"),
     )

@@ -1,7 +1,7 @@
-"""What prompts show of short-term memory: the newest turns that fit into a budget, shortened where it hurts least.
+"""Selection of the newest short-term entries that fit into a prompt.
 
-What the user said is whole or not there at all; then come the responses, the newest first; what is left is shared by
-the results of steps and by what else was noted.
+The user's messages come first, complete or not at all. The responses follow, newest first. Results of steps and other
+entries share the remaining bytes.
 """
 
 from __future__ import annotations
@@ -12,73 +12,75 @@ from agentlab.flows.ego.prompting import cut_to_bytes
 from agentlab.memory.tagged_log import Entry
 
 USER_KINDS = ("user", "command")
-"""The kinds of entry that begin a turn."""
-SHOWN_BYTES = 400
-"""Of what is neither the user's message nor a response, at the most."""
+"""The kinds of entry that start a turn."""
+MAX_ENTRY_BYTES = 400
+"""Maximum bytes of an entry that is neither a user message nor a response."""
 _MIN_BYTES = 60
-"""Bytes below which a shortened entry says nothing any more."""
+"""Bytes below which a shortened entry is useless."""
 _LINE_OVERHEAD = 30
-"""Bytes that a line has beside its text."""
+"""Estimated bytes of a line beside its text."""
 
 RenderedEntry = tuple[Entry, str]
-"""An entry, and its text as a prompt shows it."""
+"""An entry and its text in a prompt."""
 
 
 def kind_of(entry: Entry) -> str:
     return entry.facts.get("kind", "memory")
 
 
-def fit_to_budget(entries: Sequence[Entry], room: int) -> list[RenderedEntry]:
-    """The entries that fit into `room` bytes, in their order, each with its text as it fits.
+def fit_to_budget(entries: Sequence[Entry], budget: int) -> list[RenderedEntry]:
+    """Return the entries that fit into `budget` bytes, in their order, each with its possibly shortened text.
 
-    The user's messages take half of the room at the most, but for the newest one, which may take all of it; one that
-    is longer still is only mentioned.
+    The user's messages take at most half of the budget; only the newest one may take all of it. A line replaces a
+    message that is longer than the budget.
     """
     texts: dict[int, str] = {}
 
     def used() -> int:
         return sum(_bytes(text) for text in texts.values())
 
-    since = 0
-    for at in reversed(range(len(entries))):
-        if kind_of(entries[at]) in USER_KINDS:
-            text = _indented(entries[at])
-            if _bytes(text) > room:
+    start = 0
+    for index in reversed(range(len(entries))):
+        if kind_of(entries[index]) in USER_KINDS:
+            text = _indented(entries[index])
+            if _bytes(text) > budget:
                 text = f"(a message of {_bytes(text):,} bytes, too long to be shown)"
-            if texts and used() + _bytes(text) > room // 2:
-                since = at + 1
+            if texts and used() + _bytes(text) > budget // 2:
+                start = index + 1
                 break
-            texts[at] = text
-    later = range(since, len(entries))
-    responses = [at for at in later if kind_of(entries[at]) == "response"]
-    others = [at for at in later if at not in texts and at not in responses]
-    for at in reversed(responses):
-        left = room - used() - (room // 5 if others else 0)
-        if left < _MIN_BYTES + _LINE_OVERHEAD:
+            texts[index] = text
+    later = range(start, len(entries))
+    responses = [index for index in later if kind_of(entries[index]) == "response"]
+    others = [index for index in later if index not in texts and index not in responses]
+    for index in reversed(responses):
+        remaining = budget - used() - (budget // 5 if others else 0)
+        if remaining < _MIN_BYTES + _LINE_OVERHEAD:
             break
-        texts[at] = cut_to_bytes(_indented(entries[at]), left - _LINE_OVERHEAD)
-    for number, at in enumerate(reversed(others)):
-        share = max(_MIN_BYTES, min(SHOWN_BYTES, (room - used()) // (len(others) - number) - _LINE_OVERHEAD))
-        if room - used() < share + _LINE_OVERHEAD:
+        texts[index] = cut_to_bytes(_indented(entries[index]), remaining - _LINE_OVERHEAD)
+    for number, index in enumerate(reversed(others)):
+        part = (budget - used()) // (len(others) - number) - _LINE_OVERHEAD
+        part = max(_MIN_BYTES, min(MAX_ENTRY_BYTES, part))
+        if budget - used() < part + _LINE_OVERHEAD:
             break
-        texts[at] = shortened(entries[at], share)
-    return [(entries[at], texts[at]) for at in sorted(texts)]
+        texts[index] = shortened(entries[index], part)
+    return [(entries[index], texts[index]) for index in sorted(texts)]
 
 
-def last_exchange(shown: Sequence[RenderedEntry]) -> list[int]:
-    """Where the user's last message and what was answered stand in `shown`."""
-    begins = max((at for at, (entry, _) in enumerate(shown) if kind_of(entry) in USER_KINDS), default=len(shown))
-    return [at for at in range(begins, len(shown)) if kind_of(shown[at][0]) in (*USER_KINDS, "response")]
+def last_exchange(entries: Sequence[RenderedEntry]) -> list[int]:
+    """Return the indices of the user's last message and the responses to it."""
+    kinds = [kind_of(entry) for entry, _ in entries]
+    start = max((index for index, kind in enumerate(kinds) if kind in USER_KINDS), default=len(kinds))
+    return [index for index in range(start, len(kinds)) if kinds[index] in (*USER_KINDS, "response")]
 
 
-def shortened(entry: Entry, room: int = SHOWN_BYTES) -> str:
-    """An entry's summary, or its text, in one line."""
-    return cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), room)
+def shortened(entry: Entry, max_bytes: int = MAX_ENTRY_BYTES) -> str:
+    """Return an entry's summary, or its text, as one truncated line."""
+    return cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), max_bytes)
 
 
-def numbered_lines(shown: Iterable[RenderedEntry], first: int = 1) -> str:
-    """A line an entry, as prompts show them."""
-    lines = [f"{number}. {tag(entry)} {text}" for number, (entry, text) in enumerate(shown, first)]
+def numbered_lines(entries: Iterable[RenderedEntry], first: int = 1) -> str:
+    """Return the lines of the entries for a prompt, numbered from `first`."""
+    lines = [f"{number}. {tag(entry)} {text}" for number, (entry, text) in enumerate(entries, first)]
     return "\n".join(lines) or "(nothing)"
 
 

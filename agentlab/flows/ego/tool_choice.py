@@ -1,4 +1,4 @@
-"""Which tools a prompt shows, where there are more than it has room for: those nearest to what is to be done."""
+"""Selection of the tools nearest to the task, if not all tools fit into a prompt."""
 
 from __future__ import annotations
 
@@ -18,41 +18,43 @@ from agentlab.tools.manual import tool_manual
 BUILT_IN_TOOLS = frozenset(tool if isinstance(tool, str) else tool.spec.name for tool in TOOLS)
 
 
-def select_tools(session: Session, wanted: str, needed: Collection[str] = ()) -> tuple[Tool, ...]:
-    """The tools that are there now, in their order; of more than fit the `needed` ones, the agent's own, then those
-    whose words are nearest to `wanted` (BM25). What is left out is a decision in the trace.
+def select_tools(session: Session, query: str, needed: Collection[str] = ()) -> tuple[Tool, ...]:
+    """Return the session's tools, in their order, that fit into the setting `tool_tokens`.
+
+    The `needed` ones come first, then the agent's own, then those nearest to `query` by BM25. A selection is a decision
+    in the trace.
     """
     tools = [tool for tool in session.tools.values() if tool is not reflection]
     limit = session.settings.tool_tokens
     sizes = [_size(tool) for tool in tools]
     if sum(sizes) <= limit * BYTES_PER_TOKEN:
         return tuple(tools)
-    scores = Bm25Index.build([_words(tool.spec) for tool in tools]).scores(_apart(wanted))
+    scores = Bm25Index.build([_words(tool.spec) for tool in tools]).scores(_split_names(query))
     names = [tool.spec.name for tool in tools]
     best = sorted(
-        range(len(tools)), key=lambda at: (names[at] not in needed, names[at] not in BUILT_IN_TOOLS, -scores[at], at)
+        range(len(tools)), key=lambda i: (names[i] not in needed, names[i] not in BUILT_IN_TOOLS, -scores[i], i)
     )
-    room, chosen = limit * BYTES_PER_TOKEN, set()
-    for at in best:
-        if sizes[at] <= room:
-            room -= sizes[at]
-            chosen.add(at)
-    near = sum(1 for at in chosen if scores[at] > 0)
-    why = f"{limit} tokens hold no more; {near} of them share words with what is to be done"
-    session.decide("tools offered", f"{len(chosen)} of {len(tools)}", why)
-    return tuple(tools[at] for at in sorted(chosen))
+    remaining, chosen = limit * BYTES_PER_TOKEN, set()
+    for index in best:
+        if sizes[index] <= remaining:
+            remaining -= sizes[index]
+            chosen.add(index)
+    n_matching = sum(1 for index in chosen if scores[index] > 0)
+    reason = f"{limit} tokens hold no more; {n_matching} of them share words with what is to be done"
+    session.decide("tools offered", f"{len(chosen)} of {len(tools)}", reason)
+    return tuple(tools[index] for index in sorted(chosen))
 
 
 def _size(tool: Tool) -> int:
-    """Bytes in a prompt, the schema of an answer that calls it included."""
+    """Return the bytes of a tool in a prompt, including its schema in the requested completion."""
     texts = [tool_manual([tool]), *(json.dumps(schema, ensure_ascii=False) for schema in step_schemas([tool.spec]))]
     return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def _words(spec: ToolSpec) -> str:
-    return _apart(" ".join([spec.name, spec.description, *properties_of(spec.parameters)]))
+    return _split_names(" ".join([spec.name, spec.description, *properties_of(spec.parameters)]))
 
 
-def _apart(text: str) -> str:
-    """With the words of `snake_case` and `camelCase` names apart."""
+def _split_names(text: str) -> str:
+    """Return `text` with `snake_case` and `camelCase` names split into words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)

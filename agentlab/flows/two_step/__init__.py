@@ -1,1 +1,1 @@
-"""What `chatbox` and `discord` share: the orchestrator that chooses a tool in one call and fills it in a second."""
+"""The orchestrator of `chatbox` and `discord`: one model call chooses a tool, a second one writes its arguments."""

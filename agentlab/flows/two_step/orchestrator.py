@@ -1,15 +1,15 @@
-"""The workflow that `chatbox` and `discord` share; they differ only in the hooks of `Profile`.
+"""The workflow of `chatbox` and `discord`, which differ only in the hooks of `Profile`.
 
-    1  base system messages                     personality and whatever the profile adds
-    2  automatic memory read                    the raw user message, three facts, kept for the end of the prompt
-    3  user message into the history            as the profile prepares it
-    4  main loop                                choose a tool without the memory tools, write its arguments, run it
-    5  final memory step                        save, update or nothing, with retries that are told what went wrong
-    6  final response                           base messages, history, the facts last
+    1  base system messages                     the personality and messages of the profile
+    2  automatic memory read                    facts nearest to the raw user message, for the end of the prompt
+    3  user message into the history            prepared by the profile
+    4  main loop                                choose a tool (no memory tool), write its arguments, run it
+    5  final memory step                        save, update or nothing; a retry gets the error of the last attempt
+    6  final response                           base messages, history, facts
 
-`protocol: native` has steps 4 to 6 in the provider's own tool calling: the reply that calls nothing is the response, so
-that memory is written after it. What tools returned enters the history as the two-step protocol tells it, for the turns
-to come; within the turn the provider's own form is better.
+With `protocol: native`, steps 4 and 6 use the provider's own tool calls: the first reply without a call is the final
+response, and step 5 follows it. Tool results use the provider's form within the turn. For later turns, the history
+stores them in the form of the two-step protocol.
 """
 
 from __future__ import annotations
@@ -43,54 +43,55 @@ MEMORY_WRITE_TOOLS = (SAVE_MEMORY, UPDATE_MEMORY)
 def _checked_folder(folder: str) -> str:
     for name in ("master", "stranger_1", "stranger_2"):
         if not (Path(folder) / f"{name}.txt").is_file():
-            raise ValueError(f"{folder} has no {name}.txt; a folder of personalities holds three text files")
+            raise ValueError(f"{folder} has no {name}.txt; add master.txt, stranger_1.txt and stranger_2.txt")
     return folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStepSettings:
     protocol: Literal["two_step", "native"] = "two_step"
-    """Two calls for each tool, action and arguments; or the provider's own tool calls."""
+    """Form of tool calls: two model calls per tool (choice, arguments), or the provider's own tool calls."""
     automatic_memory: bool = True
-    """Read memory with every message of the user before anything else."""
+    """Search memory for every user message before all other steps."""
     final_memory: bool = True
-    """Let the model write to memory before it answers."""
+    """Let the model write to memory, in the two-step protocol before the final response."""
     filter_memory_tools: bool = True
-    """Keep the memory tools out of the main loop."""
+    """Exclude the memory tools from the main loop."""
     memory_facts: Annotated[int, Ge(0)] = 3
-    """How many facts the automatic read brings at most."""
+    """Maximum number of facts of the automatic search."""
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
-    """Cosine similarity to the message, or to a tool's query, from which a fact is brought."""
+    """Minimum cosine similarity of a fact to the message or to a tool's query."""
     final_memory_retry: Annotated[int, Ge(0)] = 2
     """Further attempts to write to memory after the first."""
     max_tool_calls: Annotated[int, Ge(0)] = 5
-    """How many tools run for one message."""
+    """Maximum number of tool calls per message."""
     max_argument_tokens: Annotated[int, Ge(1)] = 1024
-    """Limit of a reply that holds a tool's arguments, such as the content of a file."""
+    """Maximum tokens of a tool's arguments, such as the content of a file."""
     history: Annotated[int, Ge(0)] = 12
-    """How many earlier messages the model sees, from a message of a user on; results of tools count."""
+    """Number of earlier messages in the prompt, tool results included. The first one is a user message."""
     context_in: Literal["user", "system"] = "user"
-    """The role in which facts, errors of tools and the name of who speaks are told; they are words of others, and in
-    the system's role a model obeys them more readily."""
+    """Role of facts, tool errors and the speaker's name. They are untrusted; models follow text in the system role more
+    often."""
     personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
     """A folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The hooks: what a place where people talk to the assistant adds to the shared workflow."""
+    """Hooks that adapt the shared workflow to a kind of chat."""
 
     base_messages: Callable[[Session, UserTurn], list[str]]
     """System messages of the final response; the first is the personality."""
     speaker: Callable[[Session, UserTurn], list[str]] = lambda session, turn: []
-    """What comes after them: who it is that speaks, under a name that they chose."""
+    """Messages after them that identify the speaker by a name of the speaker's choice."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
-    """The user's message as the history keeps it."""
+    """The user's message in the form that the history stores."""
     facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
-    """Name of the prompt that tells what is remembered: it says of whom."""
+    """Name of the prompt that lists the facts and the user they are about."""
     allowed_tools: tuple[str, ...] | None = None
-    """Names of the tools the model may use; None: all."""
+    """Names of the tools that the model may use; None: all."""
     final_memory_step: bool = True
+    """True if the model may write to memory."""
 
 
 def personality(session: Session, name: str) -> str:
@@ -99,25 +100,25 @@ def personality(session: Session, name: str) -> str:
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """What the steps of one turn work on."""
+    """The state that the steps of one turn share."""
 
     session: Session
     messages: list[Message]
-    """The conversation as the model sees it, results of tools included."""
+    """The conversation in the form of a request, with tool results."""
     tools: Sequence[ToolSpec]
-    """Those the profile allows."""
+    """The tools that the profile allows."""
     listed_facts: str
-    """Of long-term memory, those nearest to the message."""
+    """The facts nearest to the message, one per line."""
     facts_prompt: str = "facts"
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
-        """Put a message into the conversation, and store it at once."""
+        """Add a message to the conversation and store it."""
         self.messages.append(_as_request_message(Message(role=role, text=text, name=speaker)))
         self.session.save_message(role, text, speaker=speaker)
 
     @property
     def memory_context(self) -> list[Message]:
-        """The message that tells the facts, where there are any."""
+        """The message with the facts; empty without facts."""
         if not self.listed_facts:
             return []
         return [_context_message(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
@@ -135,29 +136,29 @@ async def process_message(profile: Profile, turn: UserTurn, session: Session) ->
             await _main_loop(prepared)
         await _final_memory(profile, prepared)
         with session.step("final_response"):
-            asked = (*base, *prepared.messages, *prepared.memory_context)
-            text = (await session.complete(asked, phase="answer")).message.text
+            messages = (*base, *prepared.messages, *prepared.memory_context)
+            text = (await session.complete(messages, phase="answer")).message.text
     prepared.add("agent", text)
     return Reply(text=text)
 
 
 async def process_memory(profile: Profile, turn: UserTurn, session: Session) -> None:
-    """Steps 2, 3 and 5 alone: what was said long ago and needs no reply."""
+    """Run only steps 2, 3 and 5, for a message that needs no reply."""
     await _final_memory(profile, await _prepare_turn(profile, turn, session))
 
 
 async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> PreparedTurn:
-    """Read memory, take up the stored history and add the message to it."""
+    """Search memory, load the history and add the message to it."""
     settings: TwoStepSettings = session.settings
     facts: tuple[Fact, ...] = ()
     if settings.automatic_memory:
         with session.step("automatic_memory"):
             try:
                 facts = await session.recall(turn.text, top_k=settings.memory_facts)
-            except MemoryUnavailable as gone:
-                session.notify(MEMORY_UNAVAILABLE, str(gone))
+            except MemoryUnavailable as problem:
+                session.notify(MEMORY_UNAVAILABLE, str(problem))
     earlier = session.load_conversation(settings.history) if settings.history else ()
-    # A reply or a result without what it answers would only confuse.
+    # Start with a user message: a reply or tool result without its question would confuse the model.
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
     prepared = PreparedTurn(
         session,
@@ -171,17 +172,17 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
 
 
 def _context_message(session: Session, text: str) -> Message:
-    """What is told beside the conversation, with words of others in it."""
+    """Return a message with untrusted text beside the conversation."""
     return Message(role=session.settings.context_in, text=text)
 
 
 def _as_request_message(message: Message) -> Message:
-    """A message of the history as a request holds it: what a tool brought is never an instruction to the model."""
+    """Return a message of the history for a request, where a tool result has the role `user`: it is no instruction."""
     return replace(message, role="user") if message.role == "system" else message
 
 
 def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
-    """Tools a conversation brings along replace the profile's list; the memory tools stay with their steps."""
+    """Return the session's tools that the profile allows; tools from the data set are always allowed."""
     names = None if session.has.has_dataset_tools else profile.allowed_tools
     allowed = [spec for spec in session.tool_specs() if names is None or spec.name in names]
     return allowed if profile.final_memory_step else _without(allowed, MEMORY_WRITE_TOOLS)
@@ -204,8 +205,8 @@ async def _main_loop(turn: PreparedTurn) -> None:
             return
         use = await use_tool(session, turn.messages, tool, "tool_args")
         if use.names_unknown_fact:
-            known = _context_message(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
-            use = await use_tool(session, turn.messages, tool, "tool_args", known)
+            facts = _context_message(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
+            use = await use_tool(session, turn.messages, tool, "tool_args", facts)
         turn.add("system", use.for_history())
         if use.failed:
             session.decide("tool failed", use.tool, use.result[:200])
@@ -244,32 +245,32 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
 
 
 async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
-    """The model calls tools until it answers; `base` stands before the history in every request."""
+    """Call the model, which may use tools, until it replies without a call; each request starts with `base`."""
     session = turn.session
     settings: TwoStepSettings = session.settings
     tools = tuple(_without(turn.tools, MEMORY_WRITE_TOOLS) if settings.filter_memory_tools else turn.tools)
     offered = tool_names(tools)
     calls_left = settings.max_tool_calls
-    within: list[Message] = []
+    new_messages: list[Message] = []
     uses: list[ToolUse] = []
     with session.step("native_loop"):
         while True:
             choice = "none" if tools and calls_left <= 0 else "auto"
-            asked = (*base, *turn.messages, *within, *turn.memory_context)
-            reply = (await session.complete(asked, tools=tools, tool_choice=choice)).message
+            messages = (*base, *turn.messages, *new_messages, *turn.memory_context)
+            reply = (await session.complete(messages, tools=tools, tool_choice=choice)).message
             if not reply.tool_calls or calls_left <= 0:
                 break
-            within.append(reply)
+            new_messages.append(reply)
             for call in reply.tool_calls:
                 if call.name not in offered:
-                    # Some models call what they remember from earlier turns, or make up.
+                    # Some models call tools of earlier turns.
                     result = refuse_call(session, call)
                 elif calls_left > 0:
                     uses.append(await run_call(session, call, offered))
                     result = uses[-1].result
                 else:
                     result = OVER_LIMIT
-                within.append(tool_result_message(call, result))
+                new_messages.append(tool_result_message(call, result))
                 calls_left -= 1
     for use in uses:
         turn.add("system", use.for_history())
@@ -277,15 +278,15 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
 
 
 async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
-    """Let the model call the tools that write to memory, again where a call of it failed."""
+    """Let the model call the tools that write to memory, and repeat the model call if a tool call fails."""
     session = turn.session
     guidance = Message(role="system", text=session.prompt("native_memory_guidance"))
-    asked = [*turn.messages, guidance, *turn.memory_context]
+    messages = [*turn.messages, guidance, *turn.memory_context]
     written: list[ToolUse] = []
     failed: list[ToolUse] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         try:
-            reply = (await session.complete(asked, tools=tools, phase="memory_write")).message
+            reply = (await session.complete(messages, tools=tools, phase="memory_write")).message
         except ModelError as failure:
             session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
             break
@@ -298,7 +299,7 @@ async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) 
         if not failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), failed[-1].result[:200])
-        answers = [tool_result_message(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
-        asked += [reply, *answers]
+        results = [tool_result_message(call, use.result) for call, use in zip(reply.tool_calls, uses, strict=True)]
+        messages += [reply, *results]
     for use in (*written, *failed):
         turn.add("system", use.for_history())

@@ -17,7 +17,7 @@ async def test_limits_are_the_described_ones_unless_set():
 
 def test_missing_instructions_and_wrong_settings_are_one_line():
     for settings, message in (
-        ({"system_instruction": "nowhere.txt"}, "is not a file"),
+        ({"system_instruction": "nowhere.txt"}, "nowhere.txt cannot be read"),
         ({"trim_chunk_size": -1}, "trim_chunk_size"),
         ({"context_in": "nowhere"}, "context_in"),
         ({"max_tokens_of_history": 1}, "unknown key"),

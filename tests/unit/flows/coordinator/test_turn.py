@@ -91,7 +91,7 @@ async def test_the_agents_name_is_a_setting_and_no_providers_word_for_it_appears
     assert [role for role, _ in said(session)] == ["user", "otto"]
     assert [(m.role, m.name) for m in session.history.messages] == [("user", None), ("agent", "otto")]
     for word in ("assistant", "model"):
-        with pytest.raises(ConfigError, match="needs a name of its own"):
+        with pytest.raises(ConfigError, match="is a reserved role"):
             make_variant(Spec(), FlowSpec.model_validate({"flow": "coordinator", "agent": word}))
 
 

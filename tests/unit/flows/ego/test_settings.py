@@ -56,7 +56,7 @@ def test_wrong_settings_are_one_line():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"success_threshold": 101}, "success_threshold"),
         ({"max_iterations": 0}, "max_iterations"),
-        ({"personality": "nowhere.txt"}, "is not a file"),
+        ({"personality": "nowhere.txt"}, "nowhere.txt cannot be read"),
     ]
     for given_settings, message in cases:
         with pytest.raises(ConfigError, match=message):
