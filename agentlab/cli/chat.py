@@ -129,7 +129,7 @@ class TerminalChat:
             self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
         if not facts:
             variant = self._chat.variant
-            has_memory = variant.memory is not None or variant.says("facts") is not None
+            has_memory = variant.memory is not None or variant.attribute("facts") is not None
             message = f"no stored facts{f' contain {argument!r}' if argument else ''}"
             self.screen.dim(message if has_memory else f"{variant.label} has no memory")
 
@@ -206,7 +206,7 @@ class TerminalChat:
         )
         if begins_with:
             self.screen.dim(f"{flow} continues from turn {len(begins_with)}; memory is unchanged")
-        elif earlier := len(chat.told.messages):
+        elif earlier := len(chat.log.messages):
             self.screen.dim(f"{flow} continues after {earlier} messages; /reset starts a new conversation")
         self._report_other_memories(chat.variant.memory)
         return chat

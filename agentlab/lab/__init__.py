@@ -1,6 +1,6 @@
-"""The front door for people: `Lab` runs a spec, `Chat` talks to one of its flows.
+"""The front door for users: `Lab` runs a spec, `Chat` is a conversation with one of its flows.
 
-Import both from here; nothing below this room knows them.
+Import both from here. No room below imports this one.
 """
 
 from agentlab.lab.chat import Chat as Chat

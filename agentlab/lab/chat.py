@@ -4,7 +4,7 @@ chat = lab.chat("tools", documents="datasets/laws/corpus.jsonl")
 chat.stream.on("reply_text", lambda item: print(item.text, end=""))
 reply = await chat.say("How wide is the goal?")
 print(chat.trace.steps())
-chat.save("offside")        # as a data set that replays
+chat.save("offside")        # a data set with recordings
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document, load_documents
-from agentlab.lab.chat_export import CONVERSATION, Told, save_chat
+from agentlab.lab.chat_export import CONVERSATION, ChatLog, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
 from agentlab.wire.recorder import Recorder
@@ -80,15 +80,15 @@ class Chat:
             documents = load_documents(Path(documents))
         self.documents = tuple(documents)
         if data := getattr(variant.settings, "data", None):
-            # There, whoever talks to the agent finds what it remembers.
+            # All chats with the agent share its memory.
             memory = data_folder(data) / "memory"
         self._keeps_memory = memory is not None
-        remembered = temp_folder_for(self) if memory is None else Path(memory)
-        self.told = Told(None if database is None else Path(database), remembered, begins_with)
+        memory_folder = temp_folder_for(self) if memory is None else Path(memory)
+        self.log = ChatLog(None if database is None else Path(database), memory_folder, begins_with)
         self._seat = Seat(
             trace=Trace(variant.label, CONVERSATION),
-            history=History(self.told.messages),
-            folder=remembered,
+            history=History(self.log.messages),
+            folder=memory_folder,
             mcp=None if mcp is None else Path(mcp),
             live=True,
         )
@@ -112,7 +112,7 @@ class Chat:
     @property
     def turn_rows(self) -> list[Turn]:
         """Turns of the conversation, those of earlier chats included, as rows of a data set."""
-        return [row.turn for row in self.told.rows]
+        return [row.turn for row in self.log.rows]
 
     async def say(self, text: str, *, speaker_id: str | None = None, speaker_name: str | None = None) -> Reply:
         """Send a message and return the flow's reply; raises the error of a failed turn."""
@@ -140,16 +140,16 @@ class Chat:
         """
         return self._loop.run_coroutine(self._facts())
 
-    async def _finished(self) -> None:
+    async def _finish_background(self) -> None:
         async with self._turn_lock:
             if self._driver is not None:
                 await self._driver.finish_background()
 
     async def _facts(self) -> tuple[Fact, ...]:
         async with self._turn_lock:
-            driver = await self._opened()
+            driver = await self._open_driver()
             await driver.finish_background()
-            if (facts := self.variant.says("facts")) is not None:
+            if (facts := self.variant.attribute("facts")) is not None:
                 return tuple(facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
 
@@ -158,9 +158,9 @@ class Chat:
 
         Raises ConfigError for an empty conversation, and for a folder that has files.
         """
-        # What a turn does in the background is asked for in a replay, too.
-        self._loop.run_coroutine(self._finished())
-        return save_chat(self._bench, self.variant, self.told, self.documents, self._seat.mcp, Path(folder))
+        # A replay also needs the recordings of background work.
+        self._loop.run_coroutine(self._finish_background())
+        return save_chat(self._bench, self.variant, self.log, self.documents, self._seat.mcp, Path(folder))
 
     def save_case(self, turn: int, corrected: str, folder: str | Path) -> str:
         """Add a turn of this conversation to the data set `folder` as a test case; return the id of the case.
@@ -170,10 +170,10 @@ class Chat:
 
         Raises ConfigError for an unknown turn, DatasetError for a folder that is no data set.
         """
-        *before, asked = self.turns_until(turn)
-        answers = [corrected.strip()] if corrected.strip() else []
-        expected = {"scored": True, "reference_answers": answers, "unanswerable": not answers}
-        turns = [*before, asked.model_copy(update=expected)]
+        *history, last = self.turns_until(turn)
+        references = [corrected.strip()] if corrected.strip() else []
+        expected = {"scored": True, "reference_answers": references, "unanswerable": not references}
+        turns = [*history, last.model_copy(update=expected)]
         return add_conversation(Path(folder), turns, self.documents, source="a live conversation").id
 
     def turns_until(self, turn: int) -> list[Turn]:
@@ -181,9 +181,9 @@ class Chat:
 
         Raises ConfigError for more turns than there are.
         """
-        rows = self.told.rows[:turn]
+        rows = self.log.rows[:turn]
         if turn < 1 or len(rows) < turn:
-            raise ConfigError(f"turn {turn}: this conversation has {len(self.told.rows)} turns so far")
+            raise ConfigError(f"turn {turn}: this conversation has {len(self.log.rows)} turns so far")
         replies = [[] if row.reply is None else [row.reply] for row in rows]
         return [
             row.turn.model_copy(update={"scored": False, "reference_answers": reply})
@@ -198,32 +198,32 @@ class Chat:
         self._loop.run_coroutine(self._reset())
 
     async def _say(self, turn: UserTurn) -> Reply:
-        # A turn that is being broken off still has its history to put in order.
+        # Wait for a cancelled turn, which still repairs its history.
         async with self._turn_lock:
-            driver = await self._opened()
+            driver = await self._open_driver()
             now = self._clock()
-            # What the flow stored since the last turn ended is noted with this one.
-            before = len(self.told.messages)
+            # Messages that the flow has stored since the last turn belong to this one.
+            n_stored = len(self.log.messages)
             reply: Reply | None = None
             try:
-                played = await driver.play(self.variant.respond, driver.turns, turn, now=now)
-                reply = played.reply
+                result = await driver.play(self.variant.respond, driver.turns, turn, now=now)
+                reply = result.reply
             finally:
-                stored = driver.session.history.messages[before:]
-                self.told.add(_row(turn, now), stored, None if reply is None else reply.text)
-                # While the user reads, not when the user has asked again.
+                stored = driver.session.history.messages[n_stored:]
+                self.log.add(_row(turn, now), stored, None if reply is None else reply.text)
+                # Start now, while the user reads, so that the next turn need not wait.
                 driver.start_background()
-            if played.failure is not None:
-                raise played.failure
+            if result.failure is not None:
+                raise result.failure
             assert reply is not None, "a turn that did not fail has a reply"
             return reply
 
-    async def _opened(self) -> TurnDriver:
+    async def _open_driver(self) -> TurnDriver:
         if self._driver is None:
-            if self.told.is_new:
-                self.told.begin()
-            if self._bench.spec.mode == "record" and self.told.calls is not None:
-                recorder = Recorder("record", self.told.recordings(), always_asks=True)
+            if self.log.is_new:
+                self.log.begin()
+            if self._bench.spec.mode == "record" and self.log.calls is not None:
+                recorder = Recorder("record", self.log.recordings(), always_asks=True)
                 self._seat = replace(self._seat, recorder=recorder)
             index = await self._bench.index(self.documents, self.variant.retrieval)
             seat = replace(self._seat, index=index, memory=await self._memory())
@@ -231,23 +231,23 @@ class Chat:
             return self._driver
         session = self._driver.session
         await self._bench.renew_tools(session, self.variant, self._seat.mcp)
-        if isinstance(away := session.memory, UnavailableMemory) and away.should_retry:
+        if isinstance(memory := session.memory, UnavailableMemory) and memory.should_retry:
             session.change(memory=await self._memory())
         return self._driver
 
     async def _memory(self) -> Memory | None:
-        return await self._bench.open_memory(self.variant, self.told.memory)
+        return await self._bench.open_memory(self.variant, self.log.memory)
 
     async def _reset(self) -> None:
         self.stop()
         async with self._turn_lock:
-            driver = await self._opened()
+            driver = await self._open_driver()
             driver.session.forget_history()
-            self.told.forget()
+            self.log.forget()
             await driver.finish_background()
-            self.told.begin()
+            self.log.begin()
             if self._seat.recorder is not None:
-                self._seat.recorder.recordings = self.told.recordings()
+                self._seat.recorder.recordings = self.log.recordings()
 
     async def close(self) -> None:
         """Cancel a reply, finish writes to memory and close it; `lab.close` calls this on the lab's event loop."""
@@ -260,7 +260,7 @@ class Chat:
                 async with asyncio.timeout(CLOSING_SECONDS):
                     await self._driver.finish_background()
             except Exception:
-                log.warning("the last turn's background work came to no end", exc_info=True)
+                log.warning("the last turn's background work did not finish", exc_info=True)
             finally:
                 memory = self._driver.session.memory
                 if memory is not None:

@@ -46,36 +46,36 @@ def fork(
     header = run.header
     if header["spec"]["mode"] == "live":
         raise RunError(
-            f"{run.path} was not recorded, so its turns cannot be taken over; make it with --mode record, or auto"
+            f"{run.path} has no recordings, so its turns cannot be copied; run it with --mode record or auto"
         )
     longest = max((row.turn for row in run.turn_rows()), default=-1) + 1
     if not 0 <= turn < longest:
-        most = longest - 1
-        raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {most}")
+        last = longest - 1
+        raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {last}")
     changed = {key.replace("__", "."): value for key, value in overrides.items()}
     for key in changed:
         if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
-            raise ConfigError(f"{key}: a fork has the conversations and the name of its run; it cannot be set")
-    then = make_spec(dict(header["spec"]), {})
-    flows = [entry for entry in then.flows if replace_flow in (None, entry.name)]
+            raise ConfigError(f"{key}: a fork cannot change it, because it continues the run's conversations")
+    source = make_spec(dict(header["spec"]), {})
+    flows = [entry for entry in source.flows if replace_flow in (None, entry.name)]
     if not flows:
         raise ConfigError(
-            plugins.unknown_name("flow of this run", str(replace_flow), (entry.name for entry in then.flows))
+            plugins.unknown_name("flow of this run", str(replace_flow), (entry.name for entry in source.flows))
         )
     if flow is not None and len(flows) > 1:
         names = " or --replace-flow ".join(entry.name for entry in flows)
         raise ConfigError(f"several flows; name the one to replace: --replace-flow {names}")
-    now = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
+    new_flows = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
     data = {
-        **then.model_dump(exclude_unset=True),
-        "name": f"{then.name}-fork",
-        "also_recorded": (then.name, *then.also_recorded),
-        "flows": [_without(changed, entry.model_dump(exclude_unset=True)) for entry in now],
+        **source.model_dump(exclude_unset=True),
+        "name": f"{source.name}-fork",
+        "also_recorded": (source.name, *source.also_recorded),
+        "flows": [_without(changed, entry.model_dump(exclude_unset=True)) for entry in new_flows],
         "mode": mode,
     }
-    before = {entry.name: make_variant(then, kept) for entry, kept in zip(now, flows, strict=True)}
+    source_variants = {new.name: make_variant(source, old) for new, old in zip(new_flows, flows, strict=True)}
     with Lab(make_spec(data, changed, "the fork")) as lab:
-        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, source_variants=before))
+        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, source_variants=source_variants))
 
 
 def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

@@ -47,20 +47,20 @@ def judge(
     DatasetError for the labels.
     """
     run.check_complete()
-    asked = load_rubric(rubric)
+    loaded_rubric = load_rubric(rubric)
     file = Path(labels) if labels is not None else None
-    told = read_labels(file, replies(run)) if file is not None and file.exists() else {}
+    human_labels = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
-        judged = lab.loop.run_coroutine(
-            judging.judge(lab.bench, run, asked, known_answer_results=known_answers, on_progress=on_progress)
+        judgements = lab.loop.run_coroutine(
+            judging.judge(lab.bench, run, loaded_rubric, known_answer_results=known_answers, on_progress=on_progress)
         )
-    fresh = grades(run, judged)
-    standing = JudgeReport(run, judged, fresh, told)
-    add_to_run(run, judged, fresh)
-    standing.save(run)
-    return standing
+    scores = grades(run, judgements)
+    report = JudgeReport(run, judgements, scores, human_labels)
+    add_to_run(run, judgements, scores)
+    report.save(run)
+    return report
 
 
 async def _judge(turn: Any, session: Any) -> Reply:
-    raise AgentlabError("a judge is asked by its rubric")
+    raise AgentlabError("the judge has no turns; `judging.judge` calls it with a rubric")

@@ -26,7 +26,7 @@ from agentlab.workbench.workbench import Workbench, close_each
 if TYPE_CHECKING:
     from agentlab.lab.chat import Chat
 
-OF_THE_GATE = ("margins", "alpha", "looks")
+GATE_OPTIONS = ("margins", "alpha", "looks")
 """Options of `gate` that `run` does not have."""
 
 
@@ -42,17 +42,17 @@ class Lab:
 
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
         overrides = {key.replace("__", "."): value for key, value in overrides.items()}
-        objects = _named("models", "model", overrides) | _named("models.embedders", "embedder", overrides)
+        objects = _given("models", "model", overrides) | _given("models.embedders", "embedder", overrides)
         if "datasets" in overrides:
             folders = overrides["datasets"]
             overrides["datasets"] = [str(f) for f in ([folders] if isinstance(folders, (str, Path)) else folders)]
         if isinstance(overrides.get("flows"), (list, tuple)):
             overrides["flows"] = [_flow_entry(entry, objects) for entry in overrides["flows"]]
         if isinstance(spec, Spec):
-            read = make_spec(spec.model_dump(exclude_unset=True), overrides)
+            merged = make_spec(spec.model_dump(exclude_unset=True), overrides)
         else:
-            read = load_spec(spec, overrides)
-        self.bench = Workbench(read, objects)
+            merged = load_spec(spec, overrides)
+        self.bench = Workbench(merged, objects)
         self.loop = Loop()
         self._chats: set[Chat] = set()
 
@@ -96,18 +96,18 @@ class Lab:
         from agentlab.evals.compare.sequential_gate import SequentialGate
 
         bench, spec = self.bench, self.bench.spec
-        mine = {
+        current = {
             "name": f"the spec {spec.name}",
             "datasets": {dataset.name: dataset.digest for dataset in bench.datasets()},
             "graders": fingerprints(bench.scorers, bench.embedder.name),
         }
         labels = [variant.label for variant in bench.variants]
-        given = {name: options.pop(name) for name in OF_THE_GATE if name in options}
-        stopping = SequentialGate(baseline, mine, spec.primary, labels, spec.mode, **given)
-        if spec.epochs < stopping.epochs:
-            raise RunError(f"{baseline} has {stopping.epochs} epochs, the spec {spec.epochs}; add --epochs or --update")
-        done = await run(bench, watch=stopping, **options)
-        return Run.of(done), stopping.verdict(done)
+        gate_options = {name: options.pop(name) for name in GATE_OPTIONS if name in options}
+        gate = SequentialGate(baseline, current, spec.primary, labels, spec.mode, **gate_options)
+        if spec.epochs < gate.epochs:
+            raise RunError(f"{baseline} has {gate.epochs} epochs, the spec {spec.epochs}; add --epochs or --update")
+        finished = await run(bench, watch=gate, **options)
+        return Run.of(finished), gate.verdict(finished)
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:
         """Open a chat with a flow of the lab (default: its first), on `model` if given; options are those of Chat."""
@@ -137,15 +137,15 @@ class Lab:
         return f"<Lab {self.bench.spec.name}: {labels} on {self.bench.spec.model}>"
 
 
-def _named(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """Replace an object in `overrides` by its name and return {(room, name): object}; {} if it is a name already."""
-    given = overrides.get(key, "")
-    if isinstance(given, str):
+def _given(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """Replace an object under `key` of `overrides` by its name and return it by room and name; {} without an object."""
+    value = overrides.get(key, "")
+    if isinstance(value, str):
         return {}
-    if not isinstance(getattr(given, "name", None), str):
-        raise ConfigError(f"{key}: {given!r} is neither a name nor an object that has one")
-    overrides[key] = given.name
-    return {(room, given.name): given}
+    if not isinstance(getattr(value, "name", None), str):
+        raise ConfigError(f"{key}: {value!r} is neither a name nor an object with a name")
+    overrides[key] = value.name
+    return {(room, value.name): value}
 
 
 def _flow_entry(entry: Any, objects: dict[tuple[str, str], Any]) -> Any:

@@ -43,23 +43,23 @@ def score(
     header = dict(run.header)
     spec = dict(header["spec"])
     chosen: Any = list(scorers) or spec["scorers"]
-    given = {key: spec[key] for key in GRADING_KEYS if spec.get(key) is not None} | {"scorers": chosen}
-    with tempfile.TemporaryDirectory(dir=process_temp_folder()) as aside, lock_run_folder(run.path):
+    keys = {key: spec[key] for key in GRADING_KEYS if spec.get(key) is not None} | {"scorers": chosen}
+    with tempfile.TemporaryDirectory(dir=process_temp_folder()) as temp_recordings, lock_run_folder(run.path):
         if spec["mode"] in ("live", IMPORTED):
-            # What is embedded now is no recording of the run's.
-            given |= {"mode": "auto", "recordings": aside}
+            # Vectors computed now do not belong to the run's recordings.
+            keys |= {"mode": "auto", "recordings": temp_recordings}
         else:
-            given |= {"mode": "replay"}
-        with Lab(None, flows=["rag_only"], model="scripted/none", **given) as lab:
+            keys |= {"mode": "replay"}
+        with Lab(None, flows=["rag_only"], model="scripted/none", **keys) as lab:
             datasets = lab.bench.datasets()
             _check_questions(run, datasets)
-            decides = tuple(primary) or tuple(spec.get("primary", ()))
-            mend = "; --primary names others"
-            check_primary(decides, lab.bench.scorers, datasets, also=_stored(run), hint=mend)
-            described = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
-            header |= {"spec": {**spec, "scorers": chosen, "primary": list(decides)}, "datasets": described}
+            measures = tuple(primary) or tuple(spec.get("primary", ()))
+            hint = "; name others with --primary"
+            check_primary(measures, lab.bench.scorers, datasets, also=_stored_measures(run), hint=hint)
+            digests = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
+            header |= {"spec": {**spec, "scorers": chosen, "primary": list(measures)}, "datasets": digests}
             graders = fingerprints(lab.bench.scorers, lab.bench.embedder.name)
-            # Whoever stops here leaves a run that nothing can be compared with, not one that says what is not so.
+            # Unknown graders make an interrupted regrading incomparable, instead of wrong.
             run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
             if spec["mode"] == IMPORTED:
                 grade_rows(
@@ -71,28 +71,28 @@ def score(
                     on_progress,
                 )
             else:
-                missed = run.result.recordings is not None and run.result.recordings.missing > 0
-                ended = missed or run.result.status == "complete"
+                has_misses = run.result.recordings is not None and run.result.recordings.missing > 0
+                done = has_misses or run.result.status == "complete"
                 grader = Grader(
                     lab.bench.scorers, lab.bench.embedder.embed, run.path, embeds_at_once=lab.bench.embeds_synchronously
                 )
-                lab.loop.run_coroutine(regrade(run.folder, datasets, grader, complete=ended, on_progress=on_progress))
+                lab.loop.run_coroutine(regrade(run.folder, datasets, grader, complete=done, on_progress=on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})
     return open_run(path)
 
 
-def _stored(run: Run) -> list[str]:
-    """The measures that the source of an import gave, by its rows: a run that was broken off has no summary."""
-    named = (name for row in read_turns(run.folder) for name, _ in published_numbers(row.published or {}))
-    return [RETRIEVAL_STEPS, *(STORED + name for name in dict.fromkeys(named))]
+def _stored_measures(run: Run) -> list[str]:
+    """Return the measures in the rows of an import; the summary may be missing after an interruption."""
+    names = (name for row in read_turns(run.folder) for name, _ in published_numbers(row.published or {}))
+    return [RETRIEVAL_STEPS, *(STORED + name for name in dict.fromkeys(names))]
 
 
 def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
-    asked = {(d.name, conversation_name(d, each, datasets)): each.turns for d in datasets for each in d.conversations}
+    by_name = {(d.name, conversation_name(d, each, datasets)): each.turns for d in datasets for each in d.conversations}
     for row in read_turns(run.folder):
-        turns = asked.get((row.dataset, row.conversation), [])
+        turns = by_name.get((row.dataset, row.conversation), [])
         if row.turn >= len(turns) or turns[row.turn].user != row.user:
             raise RunError(
-                f"{run.path}: the data set {row.dataset} asks something else today (turn {row.turn} of"
-                f" {row.conversation}), so these replies cannot be graded by it"
+                f"{run.path}: the data set {row.dataset} has another question now (turn {row.turn} of"
+                f" {row.conversation}), so it cannot grade these replies; restore the data set or run it again"
             )

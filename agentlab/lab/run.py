@@ -39,7 +39,7 @@ EVENT_COLUMNS = (
     *("turn", "id", "kind", "phase", "title", "detail"),
     *("seconds", "waited", "attempt", "origin", "error"),
 )
-SCORED = ("flow", "dataset", "conversation", "category", "turn", "epoch")
+TURN_COLUMNS = ("flow", "dataset", "conversation", "category", "turn", "epoch")
 USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens")
 CAUSE_COLUMNS = ("flow", "conversation", "turn", "epoch", "cause", "event", "why")
 
@@ -60,10 +60,10 @@ class Run(StoredRun):
         from agentlab.evals.store.frames import frame_of
 
         rows = []
-        apart = ("reply", "totals", "phases", "scores", "published")
+        omitted = ("reply", "totals", "phases", "scores", "published")
         for row in self.turn_rows():
-            said = {name: value for name, value in columns(row).items() if name not in apart}
-            rows.append({**said, "reply": row.reply.text if row.reply else "", **row.costs()})
+            values = {name: value for name, value in columns(row).items() if name not in omitted}
+            rows.append({**values, "reply": row.reply.text if row.reply else "", **row.costs()})
         return frame_of(rows)
 
     @cached_property
@@ -89,8 +89,8 @@ class Run(StoredRun):
 
         rows = []
         for row in self.rows():
-            said = columns(row)
-            turn = {name: said[name] for name in SCORED if name in said}
+            values = columns(row)
+            turn = {name: values[name] for name in TURN_COLUMNS if name in values}
             rows += [{**turn, "metric": metric, **columns(score)} for metric, score in (row.scores or {}).items()]
         return frame_of(rows)
 
@@ -121,14 +121,14 @@ class Run(StoredRun):
 
         Raises RunError for an unknown conversation.
         """
-        played = self.rows(lambda row: row.conversation == conversation)
-        if not played:
-            known = {row.conversation for row in self.rows()}
-            raise RunError(plugins.unknown_name("conversation of this run", conversation, known))
+        rows = self.rows(lambda row: row.conversation == conversation)
+        if not rows:
+            names = {row.conversation for row in self.rows()}
+            raise RunError(plugins.unknown_name("conversation of this run", conversation, names))
         order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(self.header["spec"]["flows"])}
-        why = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
-        played.sort(key=lambda row: order.get(row.flow, len(order)))
-        return ConversationView(conversation, played, self.conversations.get(conversation), why)
+        by_turn = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
+        rows.sort(key=lambda row: order.get(row.flow, len(order)))
+        return ConversationView(conversation, rows, self.conversations.get(conversation), by_turn)
 
     def report(self, other: Run | None = None) -> Page:
         """Return the report page, beside `other` if given; `.save("run.html")` writes it, a notebook shows it.

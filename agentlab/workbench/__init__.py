@@ -1,4 +1,4 @@
-"""What a spec asks for, made ready to work: variants of flows, models behind their queues, indexes, memories, sessions.
+"""The parts that a spec names, ready for use: variants of flows, queued models, indexes, memories and sessions.
 
-Evaluations and chats stand on it, and neither knows the other.
+Evaluations and chats use this room and do not import each other.
 """

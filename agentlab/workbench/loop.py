@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that scripts, the command line and notebooks share one way in."""
+"""An event loop in its own thread, which scripts, the command line and notebooks use in the same way."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agentlab.core.gc_tuning import relax_gc
 
 T = TypeVar("T")
 ENDING_SECONDS = 10
-"""How long what was cancelled may take to put its things in order."""
+"""Seconds that cancelled tasks get for cleanup."""
 
 
 class Loop:
-    """Where the sessions of a bench live; started when it is first needed."""
+    """The event loop of a workbench's sessions; the first call of `submit` starts it."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._beginning = threading.Lock()
+        self._starting = threading.Lock()
         self._ended = weakref.WeakKeyDictionary[concurrent.futures.Future[Any], threading.Event]()
 
     @property
@@ -32,27 +32,27 @@ class Loop:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run `work` on the loop; cancelling the future cancels the work."""
-        with self._beginning:
-            # Two threads may be the first.
+        with self._starting:
+            # Two threads may submit first at the same time.
             loop = self._loop or self._start_loop()
         ended = threading.Event()
 
-        async def followed() -> T:
+        async def work_and_report_end() -> T:
             try:
                 return await work
             finally:
                 ended.set()
 
-        future = asyncio.run_coroutine_threadsafe(followed(), loop)
+        future = asyncio.run_coroutine_threadsafe(work_and_report_end(), loop)
         self._ended[future] = ended
         return future
 
     def run_coroutine(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for it."""
+        """Run `work` on the loop and return its result."""
         return self.result_of(self.submit(work))
 
     def result_of(self, future: concurrent.futures.Future[T]) -> T:
-        """The result of work that was started; an interrupt ends the work before it is raised again."""
+        """Wait for submitted work and return its result; an interrupt cancels the work and is raised again."""
         try:
             return future.result()
         except (KeyboardInterrupt, Terminated):
@@ -60,13 +60,13 @@ class Loop:
             raise
 
     def cancel_and_wait(self, future: concurrent.futures.Future[Any]) -> None:
-        """End work that was started, and wait for its end."""
-        # A cancelled future is done at once, what runs behind it is not.
+        """Cancel submitted work and wait at most ENDING_SECONDS for its end."""
+        # A cancelled future is done at once, but its coroutine is not.
         future.cancel()
         self._ended[future].wait(ENDING_SECONDS)
 
     def end(self) -> None:
-        """Cancel what is still under way, wait for it and for its threads, and end the loop."""
+        """Cancel running tasks, wait for them and their threads, and end the loop."""
         if self._loop is None or self._thread is None:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -75,12 +75,12 @@ class Loop:
 
     def _start_loop(self) -> asyncio.AbstractEventLoop:
         relax_gc()
-        # The loop is not to become that of the calling thread.
+        # With a loop_factory, the runner does not set the loop of the calling thread.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         loop = self._loop = runner.get_loop()
 
         def serve() -> None:
-            # What is left when the loop stops, asyncio.Runner cancels and awaits.
+            # At its exit the runner cancels and awaits the remaining tasks.
             with runner:
                 loop.run_forever()
 

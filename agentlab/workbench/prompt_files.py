@@ -1,6 +1,6 @@
-"""Prompts of flows in files: `<data folder>/prompts/<module>/<PROMPT_NAME>.txt` takes the place of the flow's own.
+"""Prompt files of flows: `<data folder>/prompts/<module>/<PROMPT_NAME>.txt` replaces a prompt of the flow.
 
-Names may be written small and with `_PROMPT` behind; files that do not end in `.txt` are the user's notes.
+Names may be lower case and end in `_PROMPT`. Files without the suffix `.txt` are ignored.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from agentlab.flows.text_files import existing_file
 
 
 def find_prompt_files(folder: Path, modules: Mapping[str, Collection[str]]) -> dict[str, Path]:
-    """The files by the name of their prompt; raises ConfigError, in one line, for one that cannot be used.
+    """Return the files by the name of their prompt; raise ConfigError in one line for an unusable file.
 
-    `modules` are the names of the flow's prompts by module.
+    `modules` maps each module to the names of its prompts.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in sorted(chain(folder.glob("*"), folder.glob("*/*"))):
         if file.suffix.lower() != ".txt" or not file.is_file():
             continue
-        name = _prompt_of(file, folder, modules)
-        if name in found:
-            raise ConfigError(f"{file}: {found[name].name} stands for the prompt {name!r} too; keep one of them")
+        name = _prompt_name(file, folder, modules)
+        if name in files:
+            raise ConfigError(f"{file}: {files[name].name} replaces the prompt {name!r}, too; keep one of them")
         try:
-            found[name] = Path(existing_file(str(file)))
+            files[name] = Path(existing_file(str(file)))
         except ValueError as problem:
             raise ConfigError(str(problem)) from None
-    return found
+    return files
 
 
-def _prompt_of(file: Path, folder: Path, modules: Mapping[str, Collection[str]]) -> str:
+def _prompt_name(file: Path, folder: Path, modules: Mapping[str, Collection[str]]) -> str:
     if file.parent == folder:
-        raise ConfigError(f"{file}: put it into the folder of its module, one of: {', '.join(sorted(modules))}")
+        raise ConfigError(f"{file}: move it into the folder of its module, one of: {', '.join(sorted(modules))}")
     module, name = file.parent.name, file.stem.lower()
     if module not in modules:
         raise ConfigError(f"{file}: {plugins.unknown_name('module of prompts', module, modules)}")

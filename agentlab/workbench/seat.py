@@ -1,4 +1,4 @@
-"""The place of one conversation: what it brings to its session, whichever flow answers in it."""
+"""The parts of a session that depend on the conversation and not on the flow."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from agentlab.workbench.variants import Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """What is left out is new, empty or as the spec says."""
+    """The parts of one conversation for its session. A missing part is new, empty or taken from the spec."""
 
     trace: Trace
     index: Index | None = None
     tools: Sequence[Tool] = ()
-    """Of its data set; they replace the flow's own, but for look-ups and, where there is a memory, what works on it."""
+    """Tools from the data set. They replace the flow's tools except the document search and the memory tools."""
     memory: Memory | None = None
     folder: Path | None = None
     history: History | None = None
     now: datetime | None = None
     stream: Stream = field(default_factory=Stream)
     mcp: Path | None = None
-    """A file of servers whose tools come on top, in place of the spec's."""
+    """A file of MCP servers whose tools are added; it replaces the `mcp` of the spec."""
     live: bool = False
-    """Of a chat: it takes up what servers change, tells what is odd about them, and works in the folder `files` of the
-    spec itself."""
+    """True for a chat. It adopts changed tools of servers, reports their problems, and edits the spec's folder `files`
+    in place."""
     recorder: Recorder | None = None
 
     def tools_of(self, variant: Variant) -> dict[str, Tool]:
-        """Those of the flow that are offered here, then those that the conversation brings."""
-        brought = {tool.spec.name: tool for tool in self.tools}
+        """Return the offered tools of the flow, then those from the data set."""
+        dataset_tools = {tool.spec.name: tool for tool in self.tools}
 
-        def offered(name: str) -> bool:
+        def is_offered(name: str) -> bool:
             if name == LOOKUP_DOCUMENTS:
                 return self.index is not None
             if name in MEMORY_TOOLS:
-                # What a conversation brings answers in place of ours; the steps on memory stay.
-                return self.memory is not None and name not in brought
-            return not brought
+                # A tool from the data set replaces the built-in one of its name.
+                return self.memory is not None and name not in dataset_tools
+            return not dataset_tools
 
-        own = {tool.spec.name: tool for tool in variant.tools if offered(tool.spec.name)}
-        return {**own, **{name: tool for name, tool in brought.items() if name not in own}}
+        own = {tool.spec.name: tool for tool in variant.tools if is_offered(tool.spec.name)}
+        return {**own, **{name: tool for name, tool in dataset_tools.items() if name not in own}}

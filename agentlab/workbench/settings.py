@@ -1,4 +1,4 @@
-"""The settings of a flow, as its settings class describes them: for `agentlab list flows` and `list schema`."""
+"""Descriptions of a flow's settings from its settings class, for `agentlab list flows` and `list schema`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def settings_of(flow: str) -> dict[str, dict[str, Any]]:
-    """The JSON schema of each setting of a flow, with the docstring that stands below it as its `description`."""
+    """Return the JSON schema of each setting of a flow, with the docstring below it as its `description`."""
     try:
         settings = getattr(plugins.resolve("flows", flow), "Settings", None)
     except ConfigError:
-        return {}  # a plug-in of somebody else's that cannot be loaded is no reason to show nothing
+        return {}  # a broken plug-in must not hide the other flows
     if settings is None:
         return {}
     schema = TypeAdapter(settings).json_schema()
@@ -32,12 +32,12 @@ def settings_of(flow: str) -> dict[str, dict[str, Any]]:
             schema["properties"].get(name, {})["description"] = text
     for setting in schema["properties"].values():
         if str(setting.get("default")).startswith(str(PACKAGE)):
-            del setting["default"]  # a file of ours, which is elsewhere on another machine
+            del setting["default"]  # the path of a package file differs between machines
     return dict(schema["properties"])
 
 
 def spec_schema() -> dict[str, Any]:
-    """The JSON schema of a spec, with the settings of each flow there is."""
+    """Return the JSON schema of a spec, with the settings of all known flows."""
     schema = Spec.model_json_schema()
     schema["$defs"]["FlowSpec"]["allOf"] = [
         {

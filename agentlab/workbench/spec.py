@@ -1,4 +1,4 @@
-"""The spec of a run: one YAML file, strict; command line beats spec beats environment.
+"""The spec of a run, a YAML file without unknown keys. The command line overrides it; it overrides the environment.
 
 name: flows
 datasets: [datasets/laws]
@@ -46,8 +46,8 @@ class Strict(BaseModel):
 
 class RetrievalSpec(Strict):
     method: Literal["dense", "bm25", "hybrid"] = "hybrid"
-    top_k: int = Field(default=4, ge=1, le=100, description="passages a search returns")
-    max_tokens: int = Field(default=200, ge=16, le=2000, description="longest passage, in tokens")
+    top_k: int = Field(default=4, ge=1, le=100, description="number of passages that a search returns")
+    max_tokens: int = Field(default=200, ge=16, le=2000, description="maximum tokens of a passage")
 
 
 class GenerationSpec(Strict):
@@ -65,33 +65,33 @@ class GenerationSpec(Strict):
 
 
 class BudgetSpec(Strict):
-    """What a run may spend; once that is reached it begins no more conversations, finishes those under way as long as
-    that takes no more than a tenth of it again, and can be resumed with more."""
+    """Limits of a run. At a limit the run starts no more conversations. Running ones continue until the limit is
+    exceeded by a tenth. The run can be resumed with a higher limit."""
 
     usd: float | None = Field(default=None, gt=0)
     calls: int | None = Field(default=None, gt=0)
-    tokens: int | None = Field(default=None, gt=0, description="given and made, together")
-    minutes: float | None = Field(default=None, gt=0, description="of this sitting")
+    tokens: int | None = Field(default=None, gt=0, description="input and output tokens together")
+    minutes: float | None = Field(default=None, gt=0, description="minutes of this process")
 
 
 class TimeoutSpec(Strict):
-    """Seconds, by the clock on the wall, waiting for a place included: for runs that somebody pays for or waits for."""
+    """Time limits in seconds of wall-clock time, waiting for the model included."""
 
     call: float | None = Field(default=None, gt=0, description="for one attempt at a model call")
     turn: float | None = Field(default=None, gt=0, description="for a turn, which then fails")
-    conversation: float | None = Field(default=None, gt=0, description="for all its turns; those left over fail")
+    conversation: float | None = Field(default=None, gt=0, description="for all turns; the remaining ones fail")
 
 
 class LimitSpec(Strict):
-    """What may be asked of a model, all keys together; what its provider says in its answers is kept to as well."""
+    """Rate limits of a model over all keys. Limits in the provider's response headers apply, too."""
 
-    requests: int | None = Field(default=None, gt=0, description="a minute")
-    tokens: int | None = Field(default=None, gt=0, description="a minute")
+    requests: int | None = Field(default=None, gt=0, description="requests per minute")
+    tokens: int | None = Field(default=None, gt=0, description="tokens per minute")
     concurrent: int | None = Field(default=None, gt=0, description="calls in flight")
 
 
 class FlowSpec(BaseModel):
-    """A flow, or a variant of one; keys that are not listed here are settings of the flow itself."""
+    """A flow or a variant of one. Keys that are not listed here are settings of the flow."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -105,10 +105,10 @@ class FlowSpec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _labelled_by_its_file(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and isinstance(name := given.get("flow"), str) and not given.get("label"):
-            return {**given, **({"label": label} if (label := default_label(name)) != name else {})}
-        return given
+    def _add_default_label(cls, entry: Any) -> Any:
+        if isinstance(entry, Mapping) and isinstance(name := entry.get("flow"), str) and not entry.get("label"):
+            return {**entry, **({"label": label} if (label := default_label(name)) != name else {})}
+        return entry
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ FlowEntry = Annotated[
 
 
 class Spec(Strict):
-    name: str = Field("run", pattern=r"^\w[\w.-]*$", description="part of the run's id")
+    name: str = Field("run", pattern=r"^\w[\w.-]*$", description="first part of the run's id")
     datasets: tuple[str, ...] = ("datasets/laws",)
     flows: tuple[FlowEntry, ...] = (
         FlowSpec(flow="rag_only"),
@@ -139,59 +139,59 @@ class Spec(Strict):
     model: str = "local/qwen2.5-coder-0.5b"
     embedder: str = "local/all-minilm-l6-v2"
     retrieval: RetrievalSpec = RetrievalSpec()
-    memory: str = Field("sqlite", description="backend of long-term memory, for flows that have one; or none")
+    memory: str = Field("sqlite", description="backend of long-term memory for flows that have one, or `none`")
     ingest: Literal["verbatim", "flow"] = Field(
         "verbatim",
-        description="how the sessions of a memory set get into memory: each thing said as one fact, or as the flow"
-        " itself writes it",
+        description="writer of a memory set's sessions: `verbatim` stores each message as one fact, `flow` lets the"
+        " flow write memory",
     )
     files: str | None = Field(
         None,
-        description="the folder in which the file tools read and write: a chat works in it, each conversation of a run"
-        " in a copy of it; without one, in an empty folder that is gone afterwards",
+        description="folder of the file tools: a chat edits it in place, each conversation of a run gets a copy"
+        " (default: an empty temporary folder)",
     )
-    mcp: str | None = Field(None, description="a file of MCP servers whose tools every flow that has tools is given")
+    mcp: str | None = Field(None, description="file of MCP servers; every flow with tools gets their tools")
     generation: GenerationSpec = GenerationSpec()
-    limit: int | None = Field(None, ge=1, description="how many conversations of each data set")
+    limit: int | None = Field(None, ge=1, description="number of conversations of each data set")
     sample: int | None = Field(
-        None, description="seed of a stratified sample of `limit` conversations; without it the first ones are taken"
+        None, description="seed of a stratified sample of `limit` conversations (default: the first `limit` ones)"
     )
     epochs: int = Field(1, ge=1)
     concurrency: int = Field(1, ge=1, le=1000, description="conversations in flight")
     today: datetime = Field(
-        datetime(2026, 1, 1, 12), description="the clock of conversations that do not say their own `metadata.today`"
+        datetime(2026, 1, 1, 12), description="clock of conversations without a `metadata.today` of their own"
     )
     mode: Mode = Field(
-        "live", description="ask; ask and write down; only look up; look up, and ask and write down what is not there"
+        "live", description="call the model, record calls, replay them, or replay and record the missing ones"
     )
-    recordings: str = Field("evals/recordings", description="the folder of recorded calls: a file for each spec's name")
+    recordings: str = Field("evals/recordings", description="folder of recorded calls, one file for each spec name")
     also_recorded: tuple[str, ...] = Field(
-        (), description="names of other specs whose recordings in that folder are looked up, too"
+        (), description="names of other specs whose recordings in the same folder are used, too"
     )
     scorers: Literal["default"] | tuple[str, ...] = "default"
     primary: tuple[str, ...] = Field(
         (),
         max_length=4,
-        description="the two to four measures that decide comparisons and the gate; the rest advises. Without it, three"
-        " that the data can grade (answer_correctness, refusal_accuracy, tool_f1, lookup_accuracy, memory_recall) and"
-        " the cost",
+        description="two to four primary measures, which decide comparisons and the gate (default: the cost and three"
+        " measures that the data can grade of answer_correctness, refusal_accuracy, tool_f1, lookup_accuracy and"
+        " memory_recall)",
     )
-    prompts: dict[str, dict[str, str]] = Field({}, description="overrides: flow, then prompt name")
+    prompts: dict[str, dict[str, str]] = Field({}, description="texts that replace prompts, by flow and prompt name")
     budget: BudgetSpec = BudgetSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
     limits: dict[str, LimitSpec] = Field(
-        {}, description="by model, `openai/gpt-x` or `openai/*`; what providers say of their limits is learnt anyway"
+        {}, description="rate limits by model, `openai/gpt-x` or `openai/*`; limits in response headers apply, too"
     )
-    prices: str | None = Field(None, description="a price table of your own, laid over the one that is shipped")
+    prices: str | None = Field(None, description="file of your own price table, which overrides the one of the package")
 
     @model_validator(mode="after")
     def _consistent(self) -> Spec:
         labels = [flow.name for flow in self.flows]
-        twice = {label for label in labels if labels.count(label) > 1}
+        duplicates = {label for label in labels if labels.count(label) > 1}
         if not labels or not self.datasets:
             raise ValueError("a run needs at least one flow and one data set")
-        if twice:
-            raise ValueError(f"flows: {sorted(twice)[0]!r} stands there twice; give each variant a label of its own")
+        if duplicates:
+            raise ValueError(f"flows: duplicate label {sorted(duplicates)[0]!r}; give each variant a different label")
         if self.sample is not None and self.limit is None:
             raise ValueError("sample: needs a limit, the number of conversations to draw")
         return self
@@ -208,8 +208,8 @@ def load_spec(path: str | Path | None, overrides: Mapping[str, Any] | None = Non
     return make_spec(data, overrides or {}, "spec" if path is None else str(path))
 
 
-def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "spec") -> Spec:
-    """Lay `overrides`, dotted keys, over `data` and check the whole; raises ConfigError."""
+def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], location: str = "spec") -> Spec:
+    """Apply `overrides` with dotted keys to `data` and return the validated spec; raise ConfigError."""
     for key, value in overrides.items():
         inner = data
         *outer, last = key.split(".")
@@ -222,7 +222,7 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], where: str = "
     try:
         return Spec.model_validate(data)
     except ValidationError as problem:
-        raise ConfigError(f"{where}: {first_error(problem, Spec)}") from None
+        raise ConfigError(f"{location}: {first_error(problem, Spec)}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

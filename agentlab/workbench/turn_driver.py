@@ -1,10 +1,10 @@
-"""Plays the turns of one session: the only place that begins a turn, has a flow respond, and ends the turn.
+"""The driver of one session's turns; all turns start and end here.
 
     driver = TurnDriver(session)
-    played = await driver.play(variant.respond, 0, UserTurn(text="How wide is the goal?"))
-    await driver.finish()
+    result = await driver.play(variant.respond, 0, UserTurn(text="How wide is the goal?"))
+    await driver.finish_background()
 
-Evaluations, live chats and the filling of memories all play their turns with it.
+Evaluations, live chats and the ingestion of memory sets use it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _NO_LIMIT = contextlib.nullcontext()
 
 @dataclass(frozen=True, kw_only=True)
 class TurnResult:
-    """What came of a turn: a reply, or what the flow raised."""
+    """Outcome of a turn: the reply, or the exception that the flow raised."""
 
     number: int
     asked: UserTurn
     reply: Reply | None = None
     failure: BaseException | None = None
     started_at: float
-    """By `time.perf_counter`."""
+    """Seconds by `time.perf_counter`."""
 
     @property
     def error(self) -> str | None:
@@ -49,36 +49,36 @@ class TurnResult:
 
 
 class TurnDriver:
-    """Plays the turns of `session` one after the other."""
+    """Plays the turns of `session` in sequence."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.turns = 0
-        """How many it has begun."""
+        """Number of started turns."""
         self._finishing: asyncio.Task[None] | None = None
-        self._began = time.perf_counter()
+        self._started_at = time.perf_counter()
 
     async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> TurnResult:
-        """One turn, once the last one has come to its end. What the flow raises is in the turn that is returned.
+        """Wait for the last turn's background work, play one turn and return its result, also for a failed turn.
 
-        Raises what ends a run (FATAL_ERRORS), and CancelledError where it is the caller that is cancelled.
+        Raises FATAL_ERRORS, which end a run, and CancelledError if the caller is cancelled.
         """
         await self.finish_background()
         self.turns += 1
         if (text := join_surrogates(asked.text)) != asked.text:
             asked = replace(asked, text=text)
         self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         stream = self.session.stream
         if stream.has_listeners:
             stream.emit(TurnStarted(number, asked))
         reply, failure = None, None
-        seconds, named = self._time_left()
+        seconds, limit_name = self._time_left()
         try:
             async with asyncio.timeout(seconds) if seconds is not None else _NO_LIMIT as limit:
                 reply = _validate_reply(await respond(asked, self.session))
         except BaseException as raised:
-            # A flow may raise anything, CancelledError and SystemExit too.
+            # A flow may raise any exception, also CancelledError and SystemExit.
             task = asyncio.current_task()
             cancelled = isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling() > 0
             if cancelled or isinstance(raised, FATAL_ERRORS):
@@ -86,52 +86,52 @@ class TurnDriver:
                 raise
             failure = raised
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
-                failure = TimeoutError(f"the turn was not done in time ({named})")
-        played = TurnResult(number=number, asked=asked, reply=reply, failure=failure, started_at=began)
+                failure = TimeoutError(f"the turn was not done in time ({limit_name})")
+        result = TurnResult(number=number, asked=asked, reply=reply, failure=failure, started_at=started_at)
         if stream.has_listeners:
-            stream.emit(Done(number, reply, played.error))
-        return played
+            stream.emit(Done(number, reply, result.error))
+        return result
 
     def _time_left(self) -> tuple[float | None, str]:
-        """Seconds for the turn that begins, None for any number, and the key of the spec that says so."""
-        of_turn, of_all = self.session.has.bounds.turn, self.session.has.bounds.conversation
-        left = None if of_all is None else max(0.0, of_all - (time.perf_counter() - self._began))
-        if left is not None and (of_turn is None or left < of_turn):
-            return left, f"timeouts.conversation: {of_all:g} s"
-        return of_turn, "" if of_turn is None else f"timeouts.turn: {of_turn:g} s"
+        """Return the seconds for a new turn (None: no limit) and the limit with its spec key."""
+        turn, conversation = self.session.has.bounds.turn, self.session.has.bounds.conversation
+        remaining = None if conversation is None else max(0.0, conversation - (time.perf_counter() - self._started_at))
+        if remaining is not None and (turn is None or remaining < turn):
+            return remaining, f"timeouts.conversation: {conversation:g} s"
+        return turn, "" if turn is None else f"timeouts.turn: {turn:g} s"
 
     async def finish_background(self) -> None:
-        """Do what the last turn left to be done in the background, or wait until it is done."""
+        """Run the background work of the last turn, or wait until it is done."""
         if self._finishing is None:
             await self.session.run_background()
             return
         try:
-            # Whoever stops waiting for it does not stop it: it is the last turn's, and on its way to memory.
+            # Cancelling the wait must not cancel the work, which writes the last turn to memory.
             await asyncio.shield(self._finishing)
         finally:
             if self._finishing.done():
                 self._finishing = None
 
     def start_background(self) -> None:
-        """Begin what the last turn left to be done; the next one waits for it."""
+        """Start the background work of the last turn as a task; the next turn waits for it."""
         if self._finishing is None:
             self._finishing = asyncio.create_task(self.session.run_background())
 
 
-def log_failure(session: Session, played: TurnResult) -> None:
-    """Say in the run's log that a turn failed, for those who go on without it."""
+def log_failure(session: Session, result: TurnResult) -> None:
+    """Log a failed turn, for callers that continue without its reply."""
     trace = session.trace
-    log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, played.number, played.error)
-    log.debug("traceback of the failed turn", exc_info=played.failure)
+    log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, result.number, result.error)
+    log.debug("traceback of the failed turn", exc_info=result.failure)
 
 
 def _validate_reply(reply: Any) -> Reply:
-    """The reply, if it can be stored and graded; TypeError otherwise, which makes it a failed turn."""
+    """Return the reply if it can be stored and graded; raise TypeError otherwise, which fails the turn."""
     if not isinstance(reply, Reply):
         raise TypeError(f"the flow returned {type(reply).__name__}, not a Reply; return al.Reply(text=...)")
     if not isinstance(reply.text, str) or not all(isinstance(citation, Citation) for citation in reply.citations):
         raise TypeError(
-            "the flow returned a Reply whose text is no string (what a model says is completion.text) or whose"
+            "the flow returned a Reply whose text is no string (a completion's text is completion.text) or whose"
             " citations are no Citations"
         )
     if reply.data or reply.citations:

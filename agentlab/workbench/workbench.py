@@ -1,6 +1,6 @@
-"""Models, indexes, memories and sessions, as a spec asks for them: opened when first used, closed together.
+"""Models, indexes, memories and sessions of a spec: opened at the first use, closed together.
 
-Evaluations and chats stand on it. Its coroutines run on one event loop, which is its owner's business.
+Evaluations and chats use it. All its coroutines must run on the same event loop, which the owner provides.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CLOSING_SECONDS = 90
 
 
 class Workbench:
-    """What the sessions of one spec are made of; `objects` stand for what the spec names, by its room and its name.
+    """The parts of one spec's sessions. `objects` replaces plug-ins of the spec, by room and name.
 
-    `sharers` are the processes that play this spec at once.
+    `sharers` is the number of processes that share the rate limits of this spec.
     """
 
     def __init__(self, spec: Spec, objects: Mapping[tuple[str, str], Any], sharers: int = 1) -> None:
-        process_temp_folder()  # what killed runs left of facts goes, whether this one needs a folder or not
+        process_temp_folder()  # also deletes the facts that killed runs left behind
         self.spec = spec
         self.objects = objects
         self._sharers = sharers
@@ -63,7 +63,7 @@ class Workbench:
         self._models = {name: self._queued(name) for name in dict.fromkeys(each.model for each in self.variants)}
         self._queries = QueuedEmbedder(*self._resolve("models.embedders", spec.embedder))
         if self.always_calls_models:
-            # A missing key is said before anything is loaded; what only replays needs none.
+            # Report a missing API key before anything is loaded; a replay needs no key.
             self._queries.connect()
             for queued in self._models.values():
                 queued.connect()
@@ -76,12 +76,12 @@ class Workbench:
 
     @property
     def always_calls_models(self) -> bool:
-        """True where models are asked without a look at what is recorded."""
+        """True if models are called without a search of the recordings."""
         return self.spec.mode in ("live", "record")
 
     @cached_property
     def recorder(self) -> Recorder:
-        """Where calls are recorded and found; raises ConfigError or RecordingError where the folder cannot be used."""
+        """The recorder of this spec's calls; raises ConfigError or RecordingError for an unusable folder."""
         mode, folder = self.spec.mode, Path(self.spec.recordings)
         if mode == "live":
             return Recorder()
@@ -90,43 +90,43 @@ class Workbench:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """For passages and graded texts: from the recordings where they are there."""
-        # One that only computes never has to be asked twice.
+        """The embedder for passages and graded texts, which uses recorded vectors if there are any."""
+        # A fast embedder needs no queue, which merges equal calls.
         embedder = self._queries.connect() if self._embeds_faster_than_cache else self._queries
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)
 
     @cached_property
     def _embeds_faster_than_cache(self) -> bool:
-        """Whether a vector is computed at once."""
+        """True if the embedder computes a vector faster than a cache finds it."""
         name = self.spec.embedder
-        given = ("models.embedders", name) in self.objects
-        return not given and getattr(plugins.resolve_provider("models.embedders", name)[0], "IS_QUICK", False)
+        is_object = ("models.embedders", name) in self.objects
+        return not is_object and getattr(plugins.resolve_provider("models.embedders", name)[0], "IS_QUICK", False)
 
     @property
     def embeds_synchronously(self) -> bool:
-        """Whether `embedder` waits for nothing and writes nothing down, so that any thread may use it."""
+        """True if `embedder` neither waits nor records, so that any thread may use it."""
         return self._embeds_faster_than_cache and self.recorder.recordings is None
 
     def datasets(self) -> tuple[Dataset, ...]:
-        """The data sets of the spec, cut to its limit, read again once their files change; raises DatasetError."""
-        found = [file_stamps(path) for path in self.spec.datasets]
-        if self._loaded is None or self._loaded[0] != found:
-            loaded = [load_dataset(path) for path in self.spec.datasets]
-            names = [dataset.name for dataset in loaded]
+        """Return the data sets of the spec within its limit, read again after a change; raise DatasetError."""
+        stamps = [file_stamps(path) for path in self.spec.datasets]
+        if self._loaded is None or self._loaded[0] != stamps:
+            datasets = [load_dataset(path) for path in self.spec.datasets]
+            names = [dataset.name for dataset in datasets]
             if len(set(names)) < len(names):
-                twice = max(names, key=names.count)
-                raise ConfigError(f"datasets: two folders are called {twice!r}; names must differ")
-            self._loaded = found, tuple(dataset.subset(self.spec.limit, self.spec.sample) for dataset in loaded)
+                duplicate = max(names, key=names.count)
+                raise ConfigError(f"datasets: two folders are called {duplicate!r}; names must differ")
+            self._loaded = stamps, tuple(dataset.subset(self.spec.limit, self.spec.sample) for dataset in datasets)
         return self._loaded[1]
 
     def variant(self, label: str) -> Variant:
-        labelled = {variant.label: variant for variant in self.variants}
-        if label not in labelled:
-            raise ConfigError(plugins.unknown_name("flow of this lab", label, labelled))
-        return labelled[label]
+        variants = {variant.label: variant for variant in self.variants}
+        if label not in variants:
+            raise ConfigError(plugins.unknown_name("flow of this lab", label, variants))
+        return variants[label]
 
     async def model(self, name: str) -> QueuedModel:
-        """The model behind its queue, one for all sessions; started, unless everything may be recorded already."""
+        """Return the queued model that all sessions share; start it unless recordings may replace all calls."""
         if name not in self._models:
             self._models[name] = self._queued(name)
         if self.always_calls_models:
@@ -134,40 +134,40 @@ class Workbench:
         return self._models[name]
 
     def _queued(self, name: str) -> QueuedModel:
-        given = [of for pattern, of in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
-        limiter = RateLimiter(**given[0].model_dump(), process_count=self._sharers) if given else None
+        limits = [limit for pattern, limit in self.spec.limits.items() if fnmatch.fnmatchcase(name, pattern)]
+        limiter = RateLimiter(**limits[0].model_dump(), process_count=self._sharers) if limits else None
         return QueuedModel(*self._resolve("models", name), limiter, self._sharers)
 
     def limits(self) -> dict[str, RateLimiter]:
-        """The limits of each model that answered, as far as they were learnt."""
+        """Return the rate limiter of each model that has completed a call."""
         limiters = {name: queued.limiter for name, queued in self._models.items()}
         return {name: limiter for name, limiter in limiters.items() if limiter is not None and limiter.answered}
 
     def _resolve(self, room: str, name: str) -> tuple[str, str, Callable[[], Any]]:
-        """What a queue stands before: the name it answers under, its endpoint, and how it is connected."""
-        given = self.objects.get((room, name))
-        if given is not None:
-            return name, getattr(given, "endpoint", ""), lambda: given
+        """Return the resolved name of a plug-in, its endpoint, and a function that connects it."""
+        replacement = self.objects.get((room, name))
+        if replacement is not None:
+            return name, getattr(replacement, "endpoint", ""), lambda: replacement
         provider, rest = plugins.resolve_provider(room, name)
-        answering, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
-        return answering, endpoint, lambda: provider.connect(rest)
+        resolved, endpoint = getattr(provider, "identity", lambda rest: (name, ""))(rest)
+        return resolved, endpoint, lambda: provider.connect(rest)
 
     def local_weights(self) -> list[str]:
-        """Catalogue names of the embedded models that will be loaded for certain."""
+        """Return the catalogue names of the embedded models that will certainly be loaded."""
         if not self.always_calls_models:
             return []
-        # A name that is not the adapter's own stands for a file of the user's (AGENTLAB_LOCAL_MODEL).
-        models = [name for name, answering in self.resolved_models().items() if name == answering]
-        given = {name for _, name in self.objects}
-        named = dict.fromkeys([self.spec.embedder, *models])
-        return [name.removeprefix("local/") for name in named if name.startswith("local/") and name not in given]
+        # With AGENTLAB_LOCAL_MODEL, a file of the user replaces the model, and the resolved name differs.
+        models = [name for name, resolved in self.resolved_models().items() if name == resolved]
+        replaced = {name for _, name in self.objects}
+        names = dict.fromkeys([self.spec.embedder, *models])
+        return [name.removeprefix("local/") for name in names if name.startswith("local/") and name not in replaced]
 
     def resolved_models(self) -> dict[str, str]:
-        """The models of the spec, and the names of those that really answer for them."""
-        return {name: shared.name for name, shared in self._models.items()}
+        """Return the name of the model that completes calls, by the model's name in the spec."""
+        return {name: queued.name for name, queued in self._models.items()}
 
     def seconds_per_call(self, model: str) -> float | None:
-        """How long a call takes by the provider's own rough word; None where it has none."""
+        """Return the provider's rough estimate of the seconds of a call; None if it has none."""
         if ("models", model) in self.objects:
             return None
         provider, name = plugins.resolve_provider("models", model)
@@ -180,9 +180,9 @@ class Workbench:
         retrieval: RetrievalSpec,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Index | None:
-        """The index over `documents`, built once and kept on disk; None without documents.
+        """Return the index of `documents`, built once and stored on disk; None without documents.
 
-        `progress` is told of passages embedded and all there are.
+        `progress` receives the number of embedded passages and of all passages.
         """
         if not documents:
             return None
@@ -192,10 +192,10 @@ class Workbench:
                 self._indexes[key] = await open_index(
                     documents,
                     self.embedder,
-                    # Unless live, built anew: every vector passes the recorder, and a stranger's vectors stay out of
-                    # the cache.
+                    # Only a live run uses the cache. Other modes must pass every vector through the recorder and must
+                    # not store recorded vectors in the cache.
                     folder=home() / "indexes" if self.spec.mode == "live" else temp_folder_for(self),
-                    # A cached query would make the flow that asks second look faster.
+                    # Queries are not cached: a cache would make the second flow look faster.
                     query_embedder=self._queries,
                     method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
@@ -207,9 +207,9 @@ class Workbench:
     async def memory(
         self, variant: Variant, initial_memory: Path | None = None
     ) -> AsyncIterator[tuple[Memory | None, Path | None]]:
-        """A long-term memory for one conversation and its folder, gone with the block; None for a flow without one.
+        """Yield a temporary long-term memory for one conversation and its folder; (None, None) for a flow without one.
 
-        It is empty, or what is in the folder `begins_with`.
+        It starts empty, or as a copy of the folder `initial_memory`.
         """
         if variant.memory is None and initial_memory is None:
             yield None, None
@@ -217,24 +217,24 @@ class Workbench:
         with tempfile.TemporaryDirectory(dir=process_temp_folder(), ignore_cleanup_errors=True) as folder:
             if initial_memory is not None:
                 shutil.copytree(initial_memory, folder, dirs_exist_ok=True)
-            opened = await self.open_memory(variant, folder)
+            memory = await self.open_memory(variant, folder)
             try:
-                yield opened, Path(folder)
+                yield memory, Path(folder)
             finally:
-                if opened is not None:
-                    # On a server the store outlives the folder it is named after.
+                if memory is not None:
+                    # A store on a server is not deleted with the folder.
                     with contextlib.suppress(MemoryUnavailable):
-                        await opened.drop()
+                        await memory.drop()
 
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
-        """The long-term memory kept in `folder`, one that cannot be reached included; None for a flow without one."""
+        """Return the long-term memory in `folder`, possibly an UnavailableMemory; None for a flow without one."""
         if variant.memory is None:
             return None
         backend = plugins.resolve("memory", variant.memory)
         return await open_or_unavailable(variant.memory, lambda: backend.connect(str(folder), self._queries))
 
     async def session(self, variant: Variant, seat: Seat) -> Session:
-        """A session in which the flow answers; raises ConfigError where its setting `tools` names one nobody has."""
+        """Return a session for the flow; raise ConfigError if its setting `tools` names an unknown tool."""
         managers = [] if seat.tools else await self.tool_managers(variant, seat.mcp, interactive=seat.live)
         trace, seconds, sampling = seat.trace, self.spec.timeouts, variant.generation
         seed = None if sampling.seed is None else sampling.seed + trace.epoch
@@ -284,43 +284,43 @@ class Workbench:
     async def tool_managers(
         self, variant: Variant, mcp: Path | None = None, *, interactive: bool = False
     ) -> list[ToolManager]:
-        """The tools of the flow's data folder and of the servers in the file `mcp`, or the spec's, opened once for all.
+        """Return the shared managers of the flow's data folder and of the servers in the file `mcp` or the spec's.
 
-        `live` ones, for chats, take up what servers change.
+        `interactive` managers, for chats, adopt changed tools of servers.
         """
-        found: list[ToolManager] = []
+        managers: list[ToolManager] = []
         reserved = tuple(tool.spec.name for tool in variant.tools)
-        for named in (variant.tool_folder, mcp or self.spec.mcp):
-            if named is None:
+        for source in (variant.tool_folder, mcp or self.spec.mcp):
+            if source is None:
                 continue
             from agentlab.tools.mcp.tool_manager import ToolManager
 
             async with self._opening:
-                if (key := (path := Path(named), reserved, interactive)) not in self._managers:
+                if (key := (path := Path(source), reserved, interactive)) not in self._managers:
                     self._managers[key] = await ToolManager.open(path, reserved=reserved, live=interactive)
                     for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
-            found.append(self._managers[key])
-            reserved += tuple(tool.spec.name for tool in found[-1].tools)
-        return found
+            managers.append(self._managers[key])
+            reserved += tuple(tool.spec.name for tool in managers[-1].tools)
+        return managers
 
     async def renew_tools(self, session: Session, variant: Variant, mcp: Path | None) -> None:
-        """Offer a chat's session, before a turn, what its servers list by now."""
+        """Before a turn of a chat, offer the current tools of its servers to the session."""
         for manager in await self.tool_managers(variant, mcp, interactive=True):
             for line in await manager.renew():
                 session.notify("subsystemMessage", line, title="tools")
             manager.offer_to(session)
 
     async def close_all(self) -> None:
-        """End whatever was opened."""
+        """Close the tool managers, the models and the embedder."""
         await close_each([*self._managers.values(), *self._models.values(), self._queries])
 
 
-async def close_each(things: Sequence[Any]) -> None:
-    """Await `close` of each; whatever one of them does, the others are closed."""
-    for thing in things:
+async def close_each(closables: Sequence[Any]) -> None:
+    """Await `close` of each object; log a failure and close the others."""
+    for closable in closables:
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
-                await thing.close()
+                await closable.close()
         except Exception:
-            log.warning("%r could not be closed", thing, exc_info=True)
+            log.warning("%r could not be closed", closable, exc_info=True)

@@ -99,7 +99,7 @@ def test_fork_copies_facts_to_another_memory_or_drops_them(tmp_path, monkeypatch
 def test_impossible_fork_is_one_line(run, capsys):
     for arguments, told in [
         (["--turn", "4"], "the longest conversation of first has 4 turns; keep 0 to 3"),
-        (["--turn", "1", "--set", "limit=1"], "limit: a fork has the conversations"),
+        (["--turn", "1", "--set", "limit=1"], "limit: a fork cannot change it"),
         (["--turn", "1", "--flow", "tools"], "--replace-flow rag_only or --replace-flow tools"),
         (["--turn", "1", "--replace-flow", "tool"], "unknown flow of this run 'tool'"),
         (["--turn", "1", "--flow", "{a"], "a name, or an entry"),
@@ -110,7 +110,7 @@ def test_impossible_fork_is_one_line(run, capsys):
         datasets=["set"], model="scripted/model.yaml", flows=["rag_only"], embedder="hashing/hashing-64"
     ) as lab:
         lab.run_sync(out="live")
-    with pytest.raises(AgentlabError, match="was not recorded"):
+    with pytest.raises(AgentlabError, match="has no recordings"):
         fork("live", 1)
 
 

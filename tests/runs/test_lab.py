@@ -35,7 +35,7 @@ def test_lab_takes_paths_and_reports_an_invalid_model(dataset, own_home):
     with al.Lab(model=Scripted(["x"]), datasets=dataset, flows=["rag_only"]) as opened:
         assert opened.bench.spec.datasets == (str(dataset),)
     for wrong in ({"model": 3}, {"embedder": object()}):
-        with pytest.raises(ConfigError, match="neither a name nor an object that has one"):
+        with pytest.raises(ConfigError, match="neither a name nor an object with a name"):
             al.Lab(datasets=[dataset], **wrong)
 
 

@@ -179,7 +179,7 @@ def test_history_can_be_switched_off(dataset, tmp_path):
 
 def test_epochs_are_checked_for_each_variant(dataset):
     sampled = {"temperature": 0.5, "seed": 1}
-    with pytest.raises(ConfigError, match="repeat themselves"):
+    with pytest.raises(ConfigError, match="would be identical"):
         al.Lab(
             model=Scripted([]),
             epochs=2,

@@ -36,9 +36,9 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
             len(session.turns) for d in datasets for sessions in d.memory_sessions.values() for session in sessions
         )
         writes = WRITE_CALLS_GUESSED * messages * spec.epochs
-    calls = [v.says("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
+    calls = [v.attribute("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
     # A flow without CALLS_PER_TURN is assumed to make one call per turn.
-    bound = "at least" if any(v.says("CALLS_PER_TURN") is None for v in variants) else "about"
+    bound = "at least" if any(v.attribute("CALLS_PER_TURN") is None for v in variants) else "about"
     flows = f" over {len(variants)} flows" if len(variants) > 1 else ""
     work = f"{conversations} conversations, {turns * len(variants)} turns{flows}, {bound} {sum(calls):.0f} model calls"
     if spec.mode == "replay":

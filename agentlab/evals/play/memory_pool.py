@@ -151,5 +151,6 @@ async def _ingest_turn(turn: MemoryTurn, variant: Variant, message: UserTurn, se
         if turn.speaker.lower() in _AGENTS:
             session.save_message("agent", turn.text)
         else:
-            await variant.says("write_memory")(message, session)  # a flow without this step is refused before the run
+            # The preflight has rejected flows without this function.
+            await variant.attribute("write_memory")(message, session)
     return Reply(text="")

@@ -52,7 +52,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
 
 def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
     has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
-    for need in variant.says("NEEDS", ()):
+    for need in variant.attribute("NEEDS", ()):
         if not set(need.split(" or ")) <= set(has):
             raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
         # A replay needs no documents: its replies are recorded.
@@ -73,7 +73,7 @@ def _check_memory(variants: Sequence[Variant], dataset: Dataset, ingest: str) ->
             f"no flow of this run has a long-term memory, but {dataset.name!r} needs one; set `memory` for a flow"
         )
     for variant in with_memory:
-        if ingest == "flow" and variant.says("write_memory") is None:
+        if ingest == "flow" and variant.attribute("write_memory") is None:
             raise ConfigError(
                 f"flow {variant.label!r} has no step that writes to memory (`write_memory`); use ingest: verbatim"
             )

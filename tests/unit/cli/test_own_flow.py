@@ -76,7 +76,7 @@ def test_changed_flow_file_is_loaded_again(folder):
         ("./bad.py", "x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (bad.py:2)"),
         ("./bad.py", "import no_such_thing\n", "No module named 'no_such_thing'"),
         ("./bad.py", "def respond(turn, session): ...\n", "it has no `async def respond(turn, session)`"),
-        ("./bad.py", "async def mine(turn, session): ...\n", "another name is written as file.py:name"),
+        ("./bad.py", "async def mine(turn, session): ...\n", "write file.py:name for another name"),
         ("bad.py:answer", "x = 1\n", "has no attribute 'answer'"),
         ("my_flwo", "", "unknown flow 'my_flwo'"),
     ],

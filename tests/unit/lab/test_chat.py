@@ -193,7 +193,7 @@ def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talki
     with pytest.raises(KeyboardInterrupt):
         chat.say_sync("wait")
     assert flow.under_way == 0
-    assert [message.text for message in chat.told.messages] == ["wait", "broken off"]
+    assert [message.text for message in chat.log.messages] == ["wait", "broken off"]
 
 
 def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home, tmp_path, interrupt):

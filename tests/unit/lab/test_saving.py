@@ -33,7 +33,7 @@ def file(lab, tmp_path):
 def test_conversation_continues_after_a_restart(lab, file, tmp_path):
     assert [path.name for path in tmp_path.glob("chat.*")] == ["chat.jsonl"]
     again = opened(lab, file)
-    assert [message.text for message in again.told.messages] == ["First", "two", "Second", "three"]
+    assert [message.text for message in again.log.messages] == ["First", "two", "Second", "three"]
     assert [turn.reference_answers for turn in again.turns_until(2)] == [["two"], ["three"]]
 
 
@@ -47,7 +47,7 @@ def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):
     fork = lab.chat("rag_only", documents=(), database=file, begins_with=begins_with)
     assert fork.turns_until(1) == begins_with
     fork.say_sync("Instead")
-    assert [message.text for message in opened(lab, file).told.messages] == ["First", "two", "Instead", "four"]
+    assert [message.text for message in opened(lab, file).log.messages] == ["First", "two", "Instead", "four"]
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_unusable_file_is_one_line(lab, tmp_path, name, content, told):
 
 
 def test_missing_folder_is_reported_before_the_flow_runs(lab, tmp_path):
-    with pytest.raises(ConfigError, match="cannot be kept here"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         opened(lab, tmp_path / "missing" / "chat.sqlite").say_sync("Hello")

@@ -69,7 +69,9 @@ def test_two_files_for_one_prompt_are_refused(prompts, capsys, other):
 
 def test_a_file_outside_the_folder_of_a_module_is_refused(prompts, capsys):
     file = put(prompts / "BUBBLE.txt", "a")
-    refused(prompts, capsys, f"{file}: put it into the folder of its module, one of: coordinator, ego, memory, planner")
+    refused(
+        prompts, capsys, f"{file}: move it into the folder of its module, one of: coordinator, ego, memory, planner"
+    )
 
 
 @pytest.mark.parametrize(("flow", "setting"), [("ego", "personality"), ("coordinator", "system_instruction")])
@@ -128,5 +130,5 @@ def test_a_run_is_not_continued_with_other_prompt_files(prompts, tmp_path, own_h
     header = play(tmp_path, "run")
     assert play(tmp_path, "run", resume=True) == header
     put(file, "In prose: {result}")
-    with pytest.raises(RunError, match="prompt_files: ego/bubble was not the same"):
+    with pytest.raises(RunError, match="prompt_files: ego/bubble differs in that run"):
         play(tmp_path, "run", resume=True)

@@ -24,15 +24,15 @@ def test_every_setting_of_ego_has_a_description(capsys):
     assert not [name for name, schema in described.items() if not schema.get("description")]
     assert main(["list", "flows"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert "  max_iterations: 10  Steps of one attempt, at the most." in shown
+    assert "  max_iterations: 10  Maximum number of steps per attempt." in shown
     assert all(any(line.startswith(f"  {name}: ") for line in shown) for name in described)
-    assert "  personality: A text file: who the agent is, when it puts a result into words." in shown
+    assert "  personality: Path of a text file with the agent's personality, which shapes its replies." in shown
 
 
 def test_wider_flow_has_the_settings_of_the_narrower_one_and_its_own():
     wide, narrow = settings_of("discord"), settings_of("chatbox")
     assert set(narrow) < set(wide) and wide["history"] == narrow["history"]
-    assert wide["master_id"]["description"] == "The id of the one user the assistant belongs to."
+    assert wide["master_id"]["description"] == "The id of the user that the assistant belongs to."
 
 
 def test_a_name_that_is_no_flow_has_no_settings():

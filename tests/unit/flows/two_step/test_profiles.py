@@ -129,7 +129,7 @@ def test_every_variable_of_a_flow_is_its_own(monkeypatch, flow, prefix, limit):
 @pytest.mark.parametrize("alone", ["PROVIDER", "MODEL"])
 def test_half_a_model_in_the_environment_is_refused_in_a_line(monkeypatch, flow, alone):
     monkeypatch.setenv(f"{flow.upper()}_LLM_{alone}", "openai")
-    with pytest.raises(ConfigError, match="only one is set") as refused:
+    with pytest.raises(ConfigError, match="environment variables for provider and model") as refused:
         make_variant(Spec(), FlowSpec(flow=flow))
     assert flow in str(refused.value) and len(str(refused.value).splitlines()) == 1
     assert make_variant(Spec(model="scripted/x"), FlowSpec(flow=flow)).model == "scripted/x", "nobody asks for it"
