@@ -49,12 +49,12 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
     query = turn.text
     with session.step("retrieve_documents"):
         settings: DocumentSettings = session.settings
-        why = "" if settings.rag_retrieval else "it is switched off"
-        why = why if session.index is not None and session.index.documents else "no documents are indexed"
-        if not session.decide("rag_retrieval available", not why, why):
+        problem = "" if settings.rag_retrieval else "it is switched off"
+        problem = problem if session.index is not None and session.index.documents else "no documents are indexed"
+        if not session.decide("rag_retrieval available", not problem, problem):
             return ()
-        wanted = not (settings.retrieval_decision and is_small_talk(query)) and any(map(str.isalnum, query))
-        if not session.decide("should_use_retrieval", wanted, "" if wanted else "nothing is to be looked up"):
+        is_useful = not (settings.retrieval_decision and is_small_talk(query)) and any(map(str.isalnum, query))
+        if not session.decide("should_use_retrieval", is_useful, "" if is_useful else "nothing is to be looked up"):
             return ()
         if session.settings.rewrite_query and history:
             system = Message(role="system", text=session.prompt("rewrite"))

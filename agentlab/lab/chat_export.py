@@ -49,7 +49,7 @@ class ChatTurn(BaseModel):
 
 
 class ChatLog:
-    """All turns of a chat's conversation, also from earlier chats, in a file with one row per turn if there is one."""
+    """Turns of a conversation, also from earlier chats. A file, if there is one, has one row per turn."""
 
     def __init__(self, database: Path | None, memory: Path, begins_with: Sequence[Turn]) -> None:
         """Read the file; raise DatasetError, with file and line, and ConfigError for an unusable file."""

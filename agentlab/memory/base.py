@@ -65,13 +65,13 @@ class StoredMemory:
     failures: tuple[type[Exception], ...] = (OSError,)
     """Exceptions that the backend raises when it is unavailable."""
 
-    def __init__(self, name: str, where: str, embedder: Embedder, user: str, rows: Rows | None = None) -> None:
+    def __init__(self, name: str, location: str, embedder: Embedder, user: str, rows: Rows | None = None) -> None:
         self.name = name
         if not _is_name(user):
             raise ConfigError(f"the user of a memory must be {_A_NAME}, not {str(user)[:50]!r}")
         self.user = user
         self.embedder = embedder
-        self._where = where
+        self._location = location
         self._own_rows = rows
         self._lock = threading.Lock()
         self._unavailable: tuple[float, str] | None = None
@@ -205,7 +205,7 @@ class StoredMemory:
                 raise
             except self.failures as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
-                problem = f"the {self.name} memory at {self._where} cannot be used: {reason[:300]}"
+                problem = f"the {self.name} memory at {self._location} cannot be used: {reason[:300]}"
                 if time.monotonic() - started > SLOW_SECONDS:
                     self._unavailable = time.monotonic() + UNAVAILABLE_TTL_SECONDS, problem
                 raise MemoryUnavailable(problem) from error
@@ -258,11 +258,11 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def check_embedder(where: str, stored_name: str, embedder: Embedder) -> None:
-    """Raise ConfigError unless `embedder` has `stored_name`, the embedder of the vectors stored at `where`."""
-    if stored_name != embedder.name:
+def check_embedder(location: str, stored: str, embedder: Embedder) -> None:
+    """Raise ConfigError unless `embedder` has the name `stored`, the embedder of the store at `location`."""
+    if stored != embedder.name:
         raise ConfigError(
-            f"{where} holds vectors of {stored_name}, not of {embedder.name}: use the same embedder or another folder"
+            f"{location} holds vectors of {stored}, not of {embedder.name}: use the same embedder or another folder"
         )
 
 

@@ -3,9 +3,9 @@
     memory = connect(Path("state"), embedder, user="ann")
 
 Each user has one collection in the folder `chroma`, searched by cosine similarity. A client of Chroma does not see the
-writes of other processes. So all memories of a folder in one process share one client under a file lock, and the folder
-reopens the client after another process has written. The search is approximate (HNSW); its settings are wide enough to
-find the nearest facts at the size of a memory. The scores are computed here.
+writes of other processes. So all memories of a folder in one process share one client under a file lock. The client is
+opened again after another process has written. The search is approximate (HNSW); its settings are wide enough to find
+the nearest facts at the size of a memory. The scores are computed here.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _ChromaRows:
         names = [uuid.uuid4().hex for _ in facts]
         write = self._collection.add
         if replaces is not None:
-            # An update in place never leaves the store without both facts.
+            # With an update in place, the store has one of the two facts at any moment.
             names = self._collection.get(where={"id": {"$eq": replaces}}, include=[])["ids"]
             write = self._collection.update
         about = [

@@ -1,8 +1,8 @@
 """Checks a folder of Chroma for damage in a child process.
 
 A damaged index ends the process that opens it, from within Rust. So every write leaves a fingerprint of the files
-beside them. If the files differ from it (after a kill, another program or a broken disk), a child process reads all of
-them first.
+beside them. The files may differ from it after a kill, a write of another program or a disk error. A child process then
+reads all of them first.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class MongoMemory(StoredMemory):
         if numbers != self._numbers:
             rows = list(self._documents.find(own).sort("number", 1))
             for row in rows:
-                check_embedder(self._where, row.get("embedder", self.embedder.name), self.embedder)
+                check_embedder(self._location, row.get("embedder", self.embedder.name), self.embedder)
             self._table.load([stored_fact(row) for row in rows], [from_bytes(row["vector"][_HEADER:]) for row in rows])
             self._numbers = [row["number"] for row in rows]
 
@@ -114,7 +114,7 @@ class MongoMemory(StoredMemory):
             self._documents.insert_many(fresh)
             self._numbers = [*(self._numbers or ()), *(document["number"] for document in fresh)]
         else:
-            # An update in place never leaves the store without both facts.
+            # With an update in place, the store has one of the two facts at any moment.
             self._documents.update_one({"owner": self._owner, "id": {"$eq": replaces}}, {"$set": fresh[0]})
 
     def erase_rows(self, fact_id: str | None) -> None:

@@ -74,7 +74,7 @@ class SqliteMemory(StoredMemory):
         if status != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {status}; restore it from a copy, or delete it to start empty")
         (stored_name,) = database.execute("SELECT embedder FROM about").fetchone()
-        check_embedder(self._where, stored_name, self.embedder)
+        check_embedder(self._location, stored_name, self.embedder)
 
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the current file; raise FileNotFoundError if it is gone."""

@@ -1,4 +1,4 @@
-"""Lists and manuals of tools for prompts, for flows in which the model first chooses a tool and then its arguments.
+"""Lists and manuals of tools for the prompts of flows whose model first chooses a tool and then its arguments.
 
     tool_list_for_prompt(session.tool_specs())
     # - search_web(query): Search the web and return a summary of the best pages.

@@ -37,7 +37,7 @@ class TurnResult:
     """Outcome of a turn: the reply, or the exception that the flow raised."""
 
     number: int
-    asked: UserTurn
+    turn: UserTurn
     reply: Reply | None = None
     failure: BaseException | None = None
     started_at: float
@@ -58,25 +58,25 @@ class TurnDriver:
         self._finishing: asyncio.Task[None] | None = None
         self._started_at = time.perf_counter()
 
-    async def play(self, respond: Respond, number: int, asked: UserTurn, *, now: datetime | None = None) -> TurnResult:
+    async def play(self, respond: Respond, number: int, turn: UserTurn, *, now: datetime | None = None) -> TurnResult:
         """Wait for the last turn's background work, play one turn and return its result, also for a failed turn.
 
         Raises FATAL_ERRORS, which end a run, and CancelledError if the caller is cancelled.
         """
         await self.finish_background()
         self.turns += 1
-        if (text := join_surrogates(asked.text)) != asked.text:
-            asked = replace(asked, text=text)
-        self.session.begin_turn(number, asked.speaker_name or asked.speaker_id or "", now)
+        if (text := join_surrogates(turn.text)) != turn.text:
+            turn = replace(turn, text=text)
+        self.session.begin_turn(number, turn.speaker_name or turn.speaker_id or "", now)
         started_at = time.perf_counter()
         stream = self.session.stream
         if stream.has_listeners:
-            stream.emit(TurnStarted(number, asked))
+            stream.emit(TurnStarted(number, turn))
         reply, failure = None, None
         seconds, limit_name = self._time_left()
         try:
             async with asyncio.timeout(seconds) if seconds is not None else _NO_LIMIT as limit:
-                reply = _validate_reply(await respond(asked, self.session))
+                reply = _validate_reply(await respond(turn, self.session))
         except BaseException as raised:
             # A flow may raise any exception, also CancelledError and SystemExit.
             task = asyncio.current_task()
@@ -87,7 +87,7 @@ class TurnDriver:
             failure = raised
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({limit_name})")
-        result = TurnResult(number=number, asked=asked, reply=reply, failure=failure, started_at=started_at)
+        result = TurnResult(number=number, turn=turn, reply=reply, failure=failure, started_at=started_at)
         if stream.has_listeners:
             stream.emit(Done(number, reply, result.error))
         return result

@@ -183,7 +183,7 @@ class RunState:
             category=trial.conversation.metadata.get("category"),
             epoch=trace.epoch,
             take=trace.take,
-            user=result.asked.text,
+            user=result.turn.text,
             reply=result.reply,
             error=result.error,
             wall_seconds=wall_seconds,

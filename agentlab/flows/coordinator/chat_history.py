@@ -47,7 +47,7 @@ class ChatHistory:
     def add_message(self, role: str, content: str, **fields: Any) -> None:
         """Append a message of `user`, of the agent (by its name) or of `tool`; `fields` are further `Message` fields.
 
-        A tool's result belongs to an open call of the agent's last message, and no other message may come before it.
+        A tool's result must belong to an open call of the agent's last message. No other message may come before it.
         Raises ValueError otherwise, and for an unknown role.
         """
         if role == "user":

@@ -28,10 +28,10 @@ async def ask_for_object(
 ) -> dict[str, Any]:
     """Return the JSON object with which the model completes the prompt `function`.
 
-    A completion cut off by the token limit is read as far as it goes, because a second one would be cut off, too. A
-    model that does not enforce `schema` may omit keys; after the second call the object is returned without them. An
-    unreadable text is returned under `UNPARSED_KEY`. Raises ModelError after an error event, and ContextOverflow if the
-    request exceeds the session's token limit.
+    A completion cut off by the token limit is read as far as it goes: a second one would be cut off, too. A model that
+    does not enforce `schema` may omit keys; after the second call the object is returned without them. An unreadable
+    text is returned under `UNPARSED_KEY`. Raises ModelError after an error event, and ContextOverflow if the request
+    exceeds the session's token limit.
     """
     question = Message(role="user", text=session.prompt(function, **values))
     messages = [question]
