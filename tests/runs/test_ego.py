@@ -206,7 +206,7 @@ def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, mon
     outputs = [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
     assert "lessons: Look it up first." in outputs and "mirrored" not in outputs
     assert any("mine_reflection()" in text for text in texts)
-    assert "the agent has a tool of that name" in caplog.text
+    assert "the agent has a tool of this name" in caplog.text
 
 
 @pytest.mark.slow

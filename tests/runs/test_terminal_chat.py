@@ -84,7 +84,7 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("/model nobody/x", "nobody"),
         ("/model local/qwen2.5-coder-1.5b", "is not installed"),
         ("/trace", "no trace yet"),
-        ("/save", "nothing to save"),
+        ("/save", "no reply to save"),
         ("/canvas", "no canvas yet"),
         ("/memory", "rag_only has no memory"),
         ("/help", "/quit    end the chat"),
