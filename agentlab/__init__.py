@@ -5,6 +5,16 @@ import agentlab as al
 lab = al.Lab("evals/flows.yaml", limit=2)
 run = lab.run_sync()            # in a notebook: run = await lab.run()
 run.table()
+
+Rooms, in the order of imports; each `__init__` lists its files:
+
+core         messages, events, traces, errors, files, prices
+session      the verbs that a flow calls       wire         calls, recordings, rate limits
+data         data sets and lint                knowledge    passages, indexes, citations
+models       model providers and embedders     memory       memory backends
+tools        built-in tools, MCP               flows        the flows
+workbench    specs, variants, turns            evals        runs, scorers, comparison, gate, report
+lab          `Lab`, `Chat` and `Run`           cli, notebook    command line, widgets
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The command `agentlab`: its parser, its commands and their output.
+"""The command `agentlab`: its parser, its commands and their output. `main` of `parser` is the entry point.
 
-Import `main` from `parser`; nothing else imports from this room.
+`parser`, `options`, `help/`: the commands, their flags, their help texts and examples.
+`commands`: run, replay, gate, fork. `show_commands`: show, report, compare, cost, memory, export.
+`published`: import, score, reproduce. `judging`: judge. `listing`: list. `project`: init, lint, pull. `doctor`: doctor.
+`chat`, `chat_screen`, `interrupts`: the chat, its screen, Ctrl-C.
+`terminal`: the table of a run and its headline measures. `comparing`: comparisons and gate verdicts.
+`progress`, `echo`: progress; printing.
+`template/`: the files that `agentlab init` copies.
 """

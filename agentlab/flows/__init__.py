@@ -13,4 +13,9 @@ A flow file may also define:
 * `facts`, a function of the session that lists the facts of the flow's own memory
 * `DATA_TOOLS`, True to offer the scripts and MCP servers of the folder in the setting `data` as tools
 * `PROMPT_MODULES`, prompts that files of that folder may replace
+
+Files: `rag_only` always searches; `tools` lets the model search; `tools_rag_fallback` searches if the model did not (it
+decides that). `documents`: the steps of these three. `chatbox`, `discord` (`two_step/`), `coordinator/`, `ego/`: agents
+with memory. Shared code: `tool_calls` runs tool calls, `json_replies` reads JSON replies, `text_files` reads prompts,
+`history_cursor` follows the stored messages.
 """

@@ -1,6 +1,7 @@
-"""The front door for users: `Lab` runs a spec, `Chat` is a conversation with one of its flows.
+"""The Python entry points: `Lab` runs a spec, `Chat` talks to one of its flows. No room below imports them.
 
-Import both from here. No room below imports this one.
+`lab`: `Lab`. `run`: `Run` with its tables, figures, causes and page. `chat`, `chat_export`: `Chat`, and saving it.
+`forks`: continues a recorded run. `regrading`: `score`. `judging`: `judge`.
 """
 
 from agentlab.lab.chat import Chat as Chat

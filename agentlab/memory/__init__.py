@@ -11,4 +11,7 @@ that two backends can share the folder. For a database server, `where` is the na
 The contract is `agentlab.core.protocols.Memory`. `base` holds the code that all backends share, `exact` the search of
 those that search in this process. The layered agent and the backend `textfile` write their text files with
 `tagged_log`.
+
+Backends: `sqlite` (the default), `textfile`, `chroma` with `chroma_check`, `mongo`. `unavailable` stands in for a
+memory that cannot be opened.
 """

@@ -1,5 +1,9 @@
 """Language models, one provider a file or package; each has `connect(name, **options)`, which returns a `Model`.
 
-The name of the file is the provider: `openai/gpt-x` is `openai.connect("gpt-x")`. What the adapters share is in
-`provider`, `keys`, `openai_connection` and `weights`; an SDK is imported where its adapter connects.
+The name of the file is the provider: `openai/gpt-x` is `openai.connect("gpt-x")`. A provider imports its SDK when it
+connects.
+
+Providers: `openai`, `gemini`, `local/`, `scripted` (for tests). `embedders/`: embedders. Shared code:
+`provider` (the base of a provider), `keys`, `openai_connection`, `chat_parameters`, `chat_writing`, `bounded_http`.
+Weights: `weights`, `sources`, and `catalogue.yaml` with their hashes.
 """

@@ -10,6 +10,10 @@
 
 Only widgets need ipywidgets, and import it when they are created. Text of models, documents and tools is shown as text,
 never as HTML.
+
+`chat`, `chat_column`, `chat_form`: the chat widget, one flow in it, its layout. `compare`, `answers`: one question
+through all flows. `turn_view`: one turn. `case_form`: saves a turn as a test. `labelling`: human labels.
+`progress_bar`, `controls`, `render`: progress; buttons and fields; events as text and HTML.
 """
 
 from __future__ import annotations

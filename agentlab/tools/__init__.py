@@ -9,6 +9,9 @@
         return f"It rains in {arguments['city']}."
 
 A tool receives a `ToolContext`, the part of a session that it may use. `manual` renders tools for a prompt.
+
+`documents`, `memory`, `files`, `web` with `pages`, `ask`, `clock`: the tools. `stub`: tools from the data set. `mcp/`:
+MCP servers and scripts of a data folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Paired comparison of flows and runs: what differs, what to ship, the gate, causes of poor turns.
+"""Paired comparison of flows and runs, the recommendation, the gate, and the causes of poor turns.
 
-Import `compare` from `pairs`, `gate` and `judge` from `gate`, the rest from its module.
+`pairs`: `compare`, all pairs of flows. `paired`: one measure on two sides. `family`: measures tested as one family.
+`judgement`: the verdict on one measure. `ship`, `best`: the recommendation (`Ship ...`); the flows that no other beats.
+`gate`: `gate`, with its default margins; `sequential_gate`: the gate during a run; `baselines`: baseline files.
+`claims`: claims such as "B is cheaper and not worse". `slices`: regressions in a part of the data.
+`flips`: turns that crossed .5. `epochs`: repeated runs. `causes`: one cause for each poor turn.
 """

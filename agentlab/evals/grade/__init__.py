@@ -1,4 +1,6 @@
-"""Grading of turns: the grader, fingerprints of its code, and regrading of finished runs.
+"""Grading of turns: scores, fingerprints of the graders, and regrading of finished runs.
 
-Import `grade` from `grader` and `fingerprints` from `fingerprints`; `imported` grades answers of other systems.
+`grader`: `Grader`, which applies the scorers to a turn and checks the ledger of a conversation.
+`fingerprints`: hashes of the grading code, which decide if two runs are comparable. `regrade`: grades a run again.
+`imported`, `imported_searches`: grades answers of other systems, and presents their passages as searches.
 """

@@ -1,5 +1,7 @@
-"""Play every conversation of a run through every flow and write the results to the store.
+"""Plays every conversation of a run through every flow and writes the results to the store.
 
-Import `run` from `runner` and `estimate` from `budget`. `shards` splits a run over processes, `fork` plays another
-flow from turn N on.
+`runner`: `run`, from spec to run folder. `plan`: trials and partitions. `preflight`: checks and the header of a run.
+`player`: one process with its trials. `run_state`: open and finished trials. `memory_pool`: memories of the trials.
+`budget`: estimate and budget. `shards`, `executors`: runs in several processes. `fork`: continues another run.
+`observer`: observers that may stop a run. `provider_failures`: turns that failed because of the provider.
 """

@@ -1,6 +1,7 @@
-"""Reports of a run: the HTML page, terminal tables, notebook views, and files for other programs.
+"""Output of a run: the HTML page, pictures, tables, and files for other programs.
 
-`page.report(run)` makes the page, `content` gathers its data, `packing` keeps it small. `show` prints a conversation
-side by side, `tables` fits tables to a width, `gate_files` and `export` write files for other programs.
-The parts of the page are page.html, page.css, and figures.js, matrix.js, drawer.js and start.js, joined in this order.
+`page`: `report(run)`, one HTML file from page.html, page.css and, in this order, figures.js, matrix.js, drawer.js and
+start.js. `content`: the data of the page. `packing`: compression of its texts. `drawing`: its figures as SVG.
+`views`: figures for notebooks. `tables`: tables and lines of any width. `show`: a conversation side by side.
+`gate_files`: gate.json, gate.md and JUnit XML. `export`: the turns as CSV or Parquet.
 """

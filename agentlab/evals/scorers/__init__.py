@@ -2,6 +2,10 @@
 
 A scorer file defines two functions. `metrics(turn)` returns the names of the metrics that apply to a turn, if any.
 `score(turn, outcome)` returns a Score for each of them. A failed turn scores 0 on all. Higher is better.
+
+Text: `answer` (token F1), `correctness`, `rouge`, `similarity`, `groundedness`, `refusal`, `citations`, `injection`.
+Search: `lookup`, `retrieval`, `ranking`. Tools: `tools`. Memory: `memory_recall`, `memory_writes`. Helpers, no scorers:
+`words`, `stems`, `numbers`, `dates`, `overlap`, `facts`.
 """
 
 from __future__ import annotations

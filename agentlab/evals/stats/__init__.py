@@ -1,4 +1,5 @@
-"""Statistics on arrays: intervals, sign flips, sequential tests, sample sizes, agreement. No module here reads a run.
+"""Statistics on arrays. These modules read no run and import nothing of the package but core.
 
-Import functions from their modules. These modules import nothing of the package but core.
+`statistics`: intervals of means, upper bounds of a loss. `sign_flips`: permutation tests of all measures together.
+`sequential`: tests with several looks, and e-values. `planning`: conversations needed. `agreement`: judge and labels.
 """

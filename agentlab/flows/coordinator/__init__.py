@@ -1,4 +1,9 @@
-"""Coordinator with a trimmed history of its own, a stable system prompt and memories before the user's message."""
+"""Coordinator with a trimmed history of its own, a stable system prompt and memories before the user's message.
+
+`llm_coordinator`: the loop of model and tool calls. `chat_history`: its trimmed history. `episodes`: recall before a
+turn and memory after it, with the prompts. `memory_gate`: turns worth storing. `settings`: its settings.
+`state_file`: its state between chats. `instructions/`: texts for its system prompt.
+"""
 
 from __future__ import annotations
 
