@@ -57,7 +57,7 @@ class Half:
 
 
 async def test_half_a_character_is_replaced_where_it_comes_in():
-    """Of what the user says, the model says and calls, and a tool brings."""
+    """Return the texts of the user, the model, its calls and a tool."""
     seen: list[str] = []
 
     def reply(request):
