@@ -19,6 +19,7 @@ import yaml
 from mkdocs.structure.files import File
 
 import agentlab
+from agentlab import notebook
 from agentlab.cli.options import COMMANDS
 from agentlab.cli.parser import make_parser
 from agentlab.core import plugins
@@ -207,26 +208,28 @@ def python_page() -> str:
         "[How do I work in a notebook?](../howto/notebook.md)",
         "",
     ]
-    for title, names in CHAPTERS.items():
+    chapters = {title: {f"al.{name}": getattr(agentlab, name) for name in names} for title, names in CHAPTERS.items()}
+    chapters["In a notebook"] = {f"notebook.{name}": getattr(notebook, name) for name in notebook.__all__}
+    for title, values in chapters.items():
         lines += [f"## {title}", "", "| name | what it is |", "| --- | --- |"]
-        lines += [f"| [`al.{name}`](#al.{name}) | {cell(first_line(getattr(agentlab, name)))} |" for name in names]
+        lines += [f"| [`{name}`](#{name}) | {cell(first_line(value))} |" for name, value in values.items()]
         lines += [""]
-        for name in names:
-            lines += public_name(getattr(agentlab, name), name)
+        for name, value in values.items():
+            lines += public_name(value, name)
     return "\n".join(lines)
 
 
 def public_name(value: Any, name: str) -> list[str]:
     """Return the section of one public name as Markdown."""
     file = Path(inspect.getsourcefile(inspect.unwrap(value)) or "").relative_to(HERE.parent)
-    lines = [f"### al.{name} {{#al.{name}}}", "", *described(value, f"al.{name}"), f"Source: `{file}`", ""]
+    lines = [f"### {name} {{#{name}}}", "", *described(value, name), f"Source: `{file}`", ""]
     if not inspect.isclass(value) or issubclass(value, Exception):
         return lines
     rows = [f"| `{field}` | {cell(text)} |" for field, text in attributes(value).items()]
     lines += ["| attribute | meaning |", "| --- | --- |", *rows, ""] if rows else []
     for method, function in inspect.getmembers(value, inspect.isfunction):
         if not method.startswith("_") and function.__doc__ and function.__module__.startswith("agentlab."):
-            lines += described(function, f"{name.lower()}.{method}")
+            lines += described(function, f"{name.lower().partition('.')[2]}.{method}")
     return lines
 
 
