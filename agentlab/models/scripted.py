@@ -35,7 +35,11 @@ def call(name: str, call_id: str = "call_1", **arguments: Any) -> Message:
 
 
 class Scripted:
-    """Replies come in order: text, a Message, a Completion, an exception to raise, or a function of the request."""
+    """A model that returns prepared replies in order, without weights or network; `requests` keeps its requests.
+
+    A reply is a text, a Message, a Completion, an exception to raise, or a function of the request. `loop=True` starts
+    again after the last reply. Tokens are counted as characters / 4. Raises BadRequest if no reply is left.
+    """
 
     parallel = None
 

@@ -46,7 +46,11 @@ __all__ = [
 
 
 def chat_widget(lab: Lab, **options: Any) -> ChatWidget:
-    """Return a chat with the flows of `lab`; options are those of ChatWidget. Raises MissingExtra."""
+    """Return a chat with the flows of `lab`, as a widget.
+
+    Options: `documents` and `memory` as in `al.Chat`, and `speaker` (NAME:ID or a name). Raises MissingExtra without
+    ipywidgets.
+    """
     with needs("the chat widget", "notebook"):
         from agentlab.notebook.chat import ChatWidget
     return ChatWidget(lab, **options)

@@ -223,7 +223,10 @@ class Reproduction:
 def reproduce(
     folder: str | Path, run: str | Path | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Reproduction:
-    """Import a pack, into the folder `run` if it is given, and compare every figure with ours.
+    """Recompute the published figures of a pack from its answers; `agrees` of the result is True if all are equal.
+
+    A pack is a folder with `conversations.jsonl`, `predictions.jsonl` and `published.json`. Its answers become a run,
+    in the folder `run` if given. A figure is reproduced if it is equal to its last printed digit.
 
     `note` receives a line for keys that are ignored and for answers that are missing. Raises DatasetError, with file
     and line, for a pack that cannot be read.
