@@ -45,7 +45,7 @@ def test_notebook_runs_and_an_added_cell_compares_two_flows(jupyter: JupyterServ
     page.wait_for_function(READY)
     page.evaluate(RUN_ALL)
     page.wait_for_function(DONE, timeout=2 * STARTING)
-    page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.result_of(state="attached")
+    page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.wait_for(state="attached")
     assert page.locator(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     if name == "06_your_own":
         shown = page.evaluate(RUN_CELL, OWN)

@@ -91,12 +91,12 @@ def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, j
     assert chat.part("reply", 0).locator("strong").inner_text() == "Wide"
     left, right = (chat.part("reply", n).bounding_box() for n in (0, 1))
     assert left["x"] < right["x"]
-    page.locator(".agentlab-running").first.result_of(state="detached")
+    page.locator(".agentlab-running").first.wait_for(state="detached")
 
     page.get_by_label("beside").select_option("(no other)")
     window(chat).get_by_text("a new conversation").wait_for()
     chat.ask("And how high?")
-    chat.result_of("reply", 2, "Second")
+    chat.wait_for("reply", 2, "Second")
     chat.wait_for_end(2)
 
     page.get_by_role("button", name="Save as test").last.click()
@@ -113,8 +113,8 @@ def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, j
     chat.ask("And how deep?")
     chat.wait_for_end(3)
     assert chat.text("who", 3) == "second on scripted"
-    said = chat.run_cell("len(chat.chat.said)")
-    assert said == "2", "the turn before the fork, and this one"
+    turns = chat.run_cell("len(chat.chat.turn_rows)")
+    assert turns == "2", "the turn before the fork, and this one"
 
     monkeypatch.chdir(jupyter.folder)
     assert gated(Path(), "./plain.py", "2.44 m", "2.44 m", "Second, shorter.") == [0, 0, 3]
@@ -150,7 +150,7 @@ def test_saved_notebook_shows_the_conversation_without_a_kernel(open_chat, jupyt
     page = chat.page
     assert not page.locator("[class^=agentlab-kept]").is_visible(), "where the widget lives it is not shown twice"
     page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
-    file = next(iter(Path(jupyter.folder).glob("what_was_said*.ipynb")))
+    file = next(iter(Path(jupyter.folder).glob("saved_notebook*.ipynb")))
     page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
     from nbconvert import HTMLExporter
 

@@ -48,6 +48,6 @@ def test_a_run_shows_itself_and_stays_when_the_kernel_is_gone(jupyter: JupyterSe
     page.goto(f"{jupyter.url}/doc/tree/received.ipynb")
     page.wait_for_selector(f"{OUTPUT} td:has-text('refusal_accuracy (n=8)')")
     assert page.locator(f"{OUTPUT} strong").first.inner_text() != ""
-    page.locator(f"{OUTPUT} td", has_text="That is 12 a year").first.result_of(state="attached")
+    page.locator(f"{OUTPUT} td", has_text="That is 12 a year").first.wait_for(state="attached")
     page.close()
     assert (Path(jupyter.folder) / "views.ipynb").stat().st_size < 200_000
