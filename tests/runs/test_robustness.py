@@ -57,7 +57,7 @@ class Half:
 
 
 async def test_half_a_character_is_replaced_where_it_comes_in():
-    """Return the texts of the user, the model, its calls and a tool."""
+    """The texts of the user, the model, its calls and a tool are repaired."""
     seen: list[str] = []
 
     def reply(request):
