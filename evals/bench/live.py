@@ -10,15 +10,15 @@ keep nothing: the SDK on aiohttp, the same streaming, and the SDK on its own htt
 `loopback.py`, another process, at 50 ms a call. Contenders take turns; figures are medians over the rounds, ratios are
 ratios of medians.
 
-Cases: `live` (1,000 conversations of two calls), `many` (4,000), `chunks` (300, answers of 200 pieces), `ten`
-(10 conversations), `replay` (10,000 recorded calls in conversations of ten, nothing to grade), `opening` (a file of
-100,000 recorded calls). Inspect AI and promptfoo take part where they can be imported or called.
+Cases: `live` (1,000 conversations of two calls), `tools` (500, a call of a tool before each answer), `many` (4,000),
+`chunks` (300, answers of 200 pieces), `ten` (10 conversations), `replay` (10,000 recorded calls in conversations of
+ten, nothing to grade), `opening` (a file of 100,000 recorded calls). Inspect AI and promptfoo take part where they can
+be imported or called.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.util
 import json
 import os
@@ -32,10 +32,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bare import TOOL
 from loopback import held, serving
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+BARE = Path(__file__).with_name("bare.py")
 IN_FLIGHT = 100
 FLOW = '''"""Asks with the whole history."""
 from agentlab import Message, Reply
@@ -50,6 +52,24 @@ async def respond(turn, session):
 '''
 
 
+CALLING_FLOW = '''"""Asks with the whole history, and runs the tool that is called."""
+from agentlab import Message, Reply
+
+
+async def respond(turn, session):
+    messages = [*session.load_conversation(), Message(role="user", text=turn.text)]
+    tools = session.tool_specs()
+    completion = await session.complete(messages, tools=tools)
+    while completion.message.tool_calls:
+        results = [await session.call_tool(call) for call in completion.message.tool_calls]
+        messages += [completion.message, *results]
+        completion = await session.complete(messages, tools=tools)
+    session.save_message("user", turn.text)
+    session.save_message("agent", completion.text)
+    return Reply(text=completion.text)
+'''
+
+
 @dataclass(frozen=True)
 class Case:
     conversations: int
@@ -57,6 +77,7 @@ class Case:
     chunks: int = 12
     contenders: tuple[str, ...] = ("agentlab", "openai aiohttp")
     graded: bool = True
+    calls_tool: bool = False
     target: tuple[str, float] | None = None
     """The contender that agentlab is compared with, and the maximum share of its CPU."""
     memory: float | None = None
@@ -64,10 +85,15 @@ class Case:
     times: int = 1
     """Rounds a measurement: one second varies more than ten."""
 
+    @property
+    def calls(self) -> int:
+        return self.conversations * self.turns * (2 if self.calls_tool else 1)
+
 
 CASES = {
-    "live": Case(1000, contenders=("agentlab", "openai aiohttp", "openai stream"), target=("openai aiohttp", 0.75)),
-    "many": Case(4000, target=("openai aiohttp", 0.65), memory=1.5),
+    "live": Case(1000, contenders=("agentlab", "openai aiohttp", "openai stream"), target=("openai stream", 0.65)),
+    "tools": Case(500, contenders=("agentlab", "openai tools"), calls_tool=True, target=("openai tools", 0.9)),
+    "many": Case(4000, target=("openai aiohttp", 1.15), memory=1.5),
     "chunks": Case(300, chunks=200, contenders=("agentlab", "openai stream"), target=("openai stream", 0.35)),
     "ten": Case(10, target=("openai aiohttp", 1.0), times=3),
     "replay": Case(1000, turns=10, contenders=("agentlab",), graded=False),
@@ -82,67 +108,6 @@ class Used:
     cpu: float
     megabytes: float
     wall: float
-
-
-async def bare(transport: str, conversations: int, turns: int) -> None:
-    """The loop that anybody would write."""
-    import openai
-
-    http_client = None if transport == "httpx" else openai.DefaultAioHttpClient()
-    client = openai.AsyncOpenAI(http_client=http_client)
-    waiting = iter(range(conversations))
-    done = 0
-
-    async def worker() -> None:
-        nonlocal done
-        for number in waiting:
-            messages: list = []
-            for turn in range(turns):
-                messages.append({"role": "user", "content": f"Conversation {number}, question {turn}"})
-                asked = {"model": "m", "messages": messages, "temperature": 0, "seed": 7, "max_tokens": 256}
-                if transport == "stream":
-                    pieces = []
-                    options = {"stream": True, "stream_options": {"include_usage": True}}
-                    async for chunk in await client.chat.completions.create(**asked, **options):
-                        if chunk.choices and chunk.choices[0].delta.content:
-                            pieces.append(chunk.choices[0].delta.content)
-                    text = "".join(pieces)
-                else:
-                    text = (await client.chat.completions.create(**asked)).choices[0].message.content
-                messages.append({"role": "assistant", "content": text})
-                done += bool(text)
-
-    await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, conversations))))
-    assert done == conversations * turns
-
-
-def inspect_ai(conversations: int, turns: int) -> None:
-    import inspect_ai
-    from inspect_ai.dataset import Sample
-    from inspect_ai.model import ChatMessageUser, get_model
-    from inspect_ai.solver import solver
-
-    @solver
-    def talk():
-        async def solve(state, generate):
-            for turn in range(turns):
-                state.messages.append(ChatMessageUser(content=f"{state.input_text}, question {turn}"))
-                state.output = await get_model().generate(state.messages)
-                state.messages.append(state.output.message)
-            return state
-
-        return solve
-
-    samples = [Sample(input=f"Conversation {number}", id=number) for number in range(conversations)]
-    limits = {"max_connections": IN_FLIGHT, "max_samples": IN_FLIGHT}
-    (log,) = inspect_ai.eval(
-        inspect_ai.Task(dataset=samples, solver=talk()),
-        model="openai/m",
-        model_args={"responses_api": False},  # chat completions, as everybody here
-        display="none",
-        **limits,
-    )
-    assert log.status == "success", log.error
 
 
 def peers() -> dict[str, str]:
@@ -164,8 +129,12 @@ def write_data(folder: Path, case: Case) -> Path:
                 for turn in range(case.turns)
             ]
             row = {"id": f"c{number}", "source": "bench", "licence": "none", "turns": turns}
+            if case.calls_tool:
+                row["tools"] = [TOOL]
+                for turn in turns:
+                    turn["expected_calls"] = [{"name": "find", "accepted_arguments": {"query": ["offside"]}}]
             file.write(json.dumps(row) + "\n")
-    (folder / "talk.py").write_text(FLOW, encoding="utf-8")
+    (folder / "talk.py").write_text(CALLING_FLOW if case.calls_tool else FLOW, encoding="utf-8")
     spec = {
         "name": "bench",
         "datasets": [str(data)],
@@ -206,12 +175,12 @@ def play(contender: str, case: Case, spec: Path, address: str, mode: str = "live
         command = [sys.executable, "-m", "agentlab", "run", str(spec), "--out", str(out), "--mode", mode]
     else:
         kind = contender.removeprefix("openai ")
-        command = [sys.executable, __file__, "--as", kind, str(case.conversations), str(case.turns)]
+        command = [sys.executable, str(BARE), kind, str(case.conversations), str(case.turns)]
     used = charged(command, environment, spec.parent)
     if contender == "agentlab":
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         (flow,) = summary["flows"].values()
-        assert (flow["errors"], flow["llm_calls"]) == (0, case.conversations * case.turns), flow
+        assert (flow["errors"], flow["llm_calls"]) == (0, case.calls), flow
         shutil.rmtree(out)
     return used
 
@@ -222,7 +191,6 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
     contenders = list(case.contenders)
     if everybody and name == "live":
         contenders += ["openai httpx", *(["inspect"] if importlib.util.find_spec("inspect_ai") else [])]
-    calls = case.conversations * case.turns
     with tempfile.TemporaryDirectory() as scratch, serving(chunks=case.chunks) as address:
         spec = write_data(Path(scratch) / "bench", case)
         mode = "replay" if name == "replay" else "live"
@@ -250,9 +218,9 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
             told = f"{held(mine[0] / cpu, case.target[1])}, memory"
             told += f" {held(memory, case.memory)}" if case.memory else f" {memory:.2f}"
         if name == "replay":
-            told = f"{held(cpu / calls * 1000, REPLAYED_MS)} ms a call"
+            told = f"{held(cpu / case.calls * 1000, REPLAYED_MS)} ms a call"
         yield (
-            f"| {name}, {case.conversations} x {case.turns} | {contender} | {cpu:.2f} | {cpu / calls * 1000:.2f}"
+            f"| {name}, {case.conversations} x {case.turns} | {contender} | {cpu:.2f} | {cpu / case.calls * 1000:.2f}"
             f" | {megabytes:.0f} | {wall:.1f} | {told} |"
         )
 
@@ -288,15 +256,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}, opening; default: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--full", action="store_true", help="with httpx and the other harnesses, which are slow")
-    parser.add_argument("--as", dest="contender", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.contender:
-        sizes = [int(word) for word in arguments.cases]
-        if arguments.contender == "inspect":
-            inspect_ai(*sizes)
-        else:
-            asyncio.run(bare(arguments.contender, *sizes))
-        return
     print("| case | who | CPU s | CPU ms / call | MB | wall s | agentlab / this one |")
     print("| --- | --- | ---: | ---: | ---: | ---: | --- |")
     for name in arguments.cases or [*CASES, "opening"]:

@@ -3,8 +3,9 @@
     python evals/bench/loopback.py [--latency .05] [--chunks 12] [--allowed 0] [--minute 60] [--silent 1]
 
 It prints its port, runs until it is ended, and answers everybody with the same dozen words, in `--chunks` pieces where
-a stream is asked for. With `--allowed` it lets so many requests through in each `--minute` (seconds; a bucket that
-fills evenly), names its limits in the usual headers, unless it is `--silent`, and refuses the others with HTTP 429.
+a stream is asked for. Who offers tools and has no result yet gets a call of the tool `find` first. With `--allowed` it
+lets so many requests through in each `--minute` (seconds; a bucket that fills evenly), names its limits in the usual
+headers, unless it is `--silent`, and refuses the others with HTTP 429.
 `GET /counts` tells how many it answered and refused. It parses only what its clients send, to cost next to nothing.
 """
 
@@ -67,18 +68,28 @@ def response(body: bytes, headers: str = "", status: str = "200 OK") -> bytes:
     return head.encode() + body
 
 
-def packets(chunks: int) -> list[bytes]:
+def text_deltas(chunks: int) -> list[dict[str, object]]:
+    words = [f"{word} " for word in WORDS.split()]
+    return [{"content": words[number % len(words)]} for number in range(chunks)]
+
+
+def call_deltas() -> list[dict[str, object]]:
+    pieces = ['{"query"', ": ", '"off', 'side"', "}"]
+    first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "find", "arguments": ""}}
+    calls = [first, *({"index": 0, "function": {"arguments": piece}} for piece in pieces)]
+    return [{"tool_calls": [call]} for call in calls]
+
+
+def packets(deltas: list[dict[str, object]], finish: str) -> list[bytes]:
     """The body of a stream, as it goes over the wire: an HTTP chunk for each of its pieces, in a few packets."""
     common = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "served"}
-    words = [f"{word} " for word in WORDS.split()]
-    deltas = [{"content": words[number % len(words)]} for number in range(chunks)]
     choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
     rows = [{**common, "choices": choice} for choice in choices]
-    rows.append({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    rows.append({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     rows.append({**common, "choices": [], "usage": USAGE})
     told = [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
     pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in told] + [b"0\r\n\r\n"]
-    size = -(-len(pieces) // BURSTS) if chunks > 2 * BURSTS else len(pieces)
+    size = -(-len(pieces) // BURSTS) if len(deltas) > 2 * BURSTS else len(pieces)
     return [b"".join(pieces[start : start + size]) for start in range(0, len(pieces), size)]
 
 
@@ -100,7 +111,8 @@ class Server:
             "usage": USAGE,
         }
         self.whole = json.dumps(whole).encode()
-        self.packets = packets(chunks)
+        self.packets = packets(text_deltas(chunks), "stop")
+        self.call = packets(call_deltas(), "tool_calls")
 
 
 class Connection(asyncio.Protocol):
@@ -139,7 +151,8 @@ class Connection(asyncio.Protocol):
             head_of_stream = (
                 f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n{limits}"
             )
-            first, *rest = self.server.packets
+            calls = b'"tools"' in body and b'"tool_call_id"' not in body
+            first, *rest = self.server.call if calls else self.server.packets
             self._later(self.server.latency, head_of_stream.encode() + b"\r\n" + first)
             for number, packet in enumerate(rest, 1):
                 self._later(self.server.latency * (1 + number / len(rest)), packet)
