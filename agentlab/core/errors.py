@@ -12,11 +12,13 @@ AgentlabError                    one line for the user: what is wrong, where, an
 ├─ MemoryUnavailable             the store behind a memory does not respond; it may recover
 ├─ ToolError                     a tool refused or failed; the model reads its text
 └─ ModelError                    a model call failed; knows the model
-   ├─ Retryable                  the same call may succeed later
-   │  ├─ RateLimited             the provider asks to wait (`retry_after` seconds, if reported)
+   ├─ Retryable                  the same call may succeed later (after `retry_after` seconds, if reported)
+   │  ├─ RateLimited             the provider asks to wait
    │  ├─ Unreachable             no response: connection refused or lost, time-out
    │  └─ ServerFault             the provider reports a failure of its own (HTTP 5xx)
+   │     └─ UnreadableAnswer     the response is no answer; the call is made once more
    ├─ ContextOverflow            the request is longer than the model can read
+   ├─ ContentFiltered            a filter of the provider rejects the request
    ├─ Refused                    a key, permission or quota problem (HTTP 401, 402, 403)
    └─ BadRequest                 the provider rejects this request
 
@@ -127,11 +129,15 @@ class ModelError(AgentlabError):
 class Retryable(ModelError):
     """The same call may succeed later."""
 
+    def __init__(self, problem: str, model: str = "", retry_after: float | None = None) -> None:
+        super().__init__(problem, model)
+        self.retry_after = retry_after
+        """The seconds that the provider asks to wait; None if it reports none."""
+
 
 class RateLimited(Retryable):
     def __init__(self, problem: str, model: str = "", retry_after: float | None = None, *, other_keys: int = 0) -> None:
-        super().__init__(problem, model)
-        self.retry_after = retry_after
+        super().__init__(problem, model, retry_after)
         self.other_keys = other_keys
         """Number of keys beside the failed one; the next attempts use them and need not wait."""
 
@@ -144,8 +150,16 @@ class ServerFault(Retryable):
     """The provider reports a failure of its own (HTTP 5xx)."""
 
 
+class UnreadableAnswer(ServerFault):
+    """The response is no answer; the call is made once more."""
+
+
 class ContextOverflow(ModelError):
     """The request is longer than the model can read."""
+
+
+class ContentFiltered(ModelError):
+    """A filter of the provider rejects the request."""
 
 
 class Refused(ModelError):

@@ -138,6 +138,16 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
     """None if no attempt was accepted; then `error` is the reason and the call is not counted."""
     cost_usd: float | None = None
 
+    @property
+    def cut(self) -> str:
+        """After how many tokens the limit ended the call; "" if it came to its own end."""
+        completion = self.completion
+        if completion is None or completion.finish_reason != "length":
+            return ""
+        is_mute = completion.thought and not completion.text
+        tokens = completion.usage.output_tokens or self.request.max_tokens or 0
+        return f"cut at {tokens} tokens{', while it thought' if is_mute else ''}"
+
 
 class EmbeddingCall(Event, frozen=True, kw_only=True, tag="embedding"):
     is_billable = True

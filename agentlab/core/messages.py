@@ -22,7 +22,7 @@ Role = Literal["system", "user", "agent", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 CHARACTERS_PER_TOKEN = 4
 """Rough average for English, for use without a tokenizer."""
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interrupted", "other"]
 
 
 PLAIN = frozenset({type(None), bool, int, float, str})
@@ -151,6 +151,10 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model that answered, as the provider names it."""
     finish_reason: FinishReason = "stop"
+    thought: str = ""
+    """What the model thought before its reply; it is written to the trace and nowhere else."""
+    stopped: str = ""
+    """One line that says why the reply is not whole; "" if it is whole, or cut at the token limit."""
 
     @property
     def text(self) -> str:

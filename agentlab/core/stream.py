@@ -136,6 +136,12 @@ class ReplyStream:
             self._stream.emit(ReplyText(self._turn, visible[len(self._emitted) :]))
             self._emitted = visible
 
+    def settle(self, text: str) -> None:
+        """Replace the text so far by the final text, which may lack parts of it, such as a thought."""
+        if not text.startswith(self._text):
+            self.retract()
+        self.add(text[len(self._text) :])
+
     def retract(self) -> None:
         """Withdraw the text emitted so far."""
         if self._emitted:

@@ -1,0 +1,143 @@
+"""What a model thinks aloud, told from what it says: servers that do not know a model's format send both as one text.
+
+    split_thought("<think>Lyon? No.</think>Paris.")          # "Paris.", "Lyon? No."
+    split_thought("Write `<think>` first.")                  # "Write `<think>` first.", ""
+    split_tool_markup('<tool_call>{"name": "lookup"}')       # "", '<tool_call>{"name": "lookup"}'
+
+A thought stands at the beginning of a text, or everything before its closing mark is one: templates often open it
+themselves. What is quoted as code, or named in a sentence, is text like any other.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FORMS = {
+    **{f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")},
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|channel>thought": "<channel|>",
+}
+"""The marks around a thought, as models write them."""
+_OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
+_CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
+_OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}
+_CLOSES = {opening.lower(): closing for opening, closing in _FORMS.items()}
+_CODE = re.compile(
+    r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1|\Z)|(?<!`)(`+)(?!`)[^\n]*?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE
+)
+_IN_A_SENTENCE = re.compile(r"(?:[\w,;][ \t]|[`'\"])$")
+"""What stands before a mark that is only named."""
+_HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:analysis|commentary|final)\b")
+_HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
+"""Harmony without its special tokens, which many tokenizers leave out."""
+_TOOL_MARKUP = re.compile(
+    r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_CALLS\]\s*(?=[\[{\w])|<function=[\w.-]+>"
+    r"|<\|python_tag\|>|<function_calls?>\s*(?=[{\[<])|<(?:[\w-]+:)?(?:invoke|tool_call)\b[^>]*>\s*(?=[{<])"
+    r"|<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)[|\uff5c]>|<\|tool_call\|?>\s*(?=[{\[]|call:)"
+    r"|<[|\uff5c]DSML[|\uff5c]\w+|<\|(?:start\|>\s*assistant\s+to=|channel\|>\s*\w+\s+to=)"
+)
+"""Where the calls of tools begin, as models write them when nobody reads them."""
+_LAST_OF_A_MARK = re.compile(r"[>\]▷]")
+_BEGINNINGS = (*map(str.lower, _FORMS), "<|start|>assistant<|channel|>", "<|channel|>analysis<|message|>")
+MAX_OPENING = max(map(len, _BEGINNINGS))
+
+
+def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
+    """What a model says, and what it thinks; `is_split` where the server has sent a thought apart already.
+
+    A thought that never ends leaves nothing that is said.
+    """
+    if words := _HARMONY_WORDS.match(text):
+        return words[2].strip(), words[1].strip()
+    if (begun := _HARMONY.search(text)) and not (_is_code(text, begun.start()) or _in_a_sentence(text, begun.start())):
+        return _split_harmony(text)
+    thoughts: list[str] = []
+    rest = text
+    while opened := _OPENING.match(rest):
+        closed = _end_of_thought(rest, opened.end(), _CLOSES[opened[1].lower()])
+        if closed is None and is_split:
+            break  # the tag is what the answer begins with
+        thoughts.append(rest[opened.end() : closed.start() if closed else None].strip())
+        rest = rest[closed.end() :] if closed else ""
+    if not thoughts and (closed := _lone_closing(text)) and not (is_split and text[: closed.start()].strip()):
+        thoughts.append(text[: closed.start()].strip())
+        rest = text[closed.end() :]
+    return (rest.strip(), "\n\n".join(filter(None, thoughts))) if thoughts else (text, "")
+
+
+def _end_of_thought(text: str, begin: int, closing: str) -> re.Match[str] | None:
+    """The closing mark, one in quotes only where there is no other."""
+    mark = re.escape(closing)
+    bare = re.compile(rf"(?<![`'\"]){mark}(?![`'\"])", re.IGNORECASE)
+    return bare.search(text, begin) or re.compile(mark, re.IGNORECASE).search(text, begin)
+
+
+def _lone_closing(text: str) -> re.Match[str] | None:
+    """A closing mark whose opening one stood in the prompt."""
+    for mark in _CLOSING.finditer(text):
+        if _OPENS[mark[0].lower()] in text[: mark.start()].lower():
+            return None
+        if not (_in_a_sentence(text, mark.start()) or _is_code(text, mark.start())):
+            return mark
+    return None
+
+
+def _split_harmony(text: str) -> tuple[str, str]:
+    final, remarks, thoughts, calls = (list[str]() for _ in range(4))
+    for part in re.split(r"<\|(?:end|return|call)\|>|(?=<\|start\|>)", text):
+        head, is_whole, body = part.removeprefix("<|start|>assistant").partition("<|message|>")
+        if "to=" in head and "to=user" not in head:
+            calls.append(head + is_whole + body)
+        elif "<|channel|>" not in head:
+            thoughts.append(head + body)
+        elif is_whole:
+            kinds = {"final": final, "commentary": remarks}
+            kinds.get(head.partition("<|channel|>")[2].strip(), thoughts).append(body)
+    if final:
+        thoughts, remarks = [*thoughts, *remarks], final
+    said, thought = ("\n".join(filter(None, map(str.strip, parts))) for parts in ([*remarks, *calls], thoughts))
+    return said, thought
+
+
+def split_tool_markup(text: str) -> tuple[str, str]:
+    """The text up to the first call of a tool that came as text, and what stands from there on; "" without one."""
+    for mark in _TOOL_MARKUP.finditer(text):
+        if not _is_code(text, mark.start()):
+            return text[: mark.start()].rstrip(), text[mark.start() :]
+    return text, ""
+
+
+class ThoughtFilter:
+    """Passes on the pieces of a growing text without the thought that it begins with."""
+
+    def __init__(self) -> None:
+        self._held: str | None = ""
+        """What may be a thought so far; None once it is none."""
+        self._is_thinking = False
+
+    def feed(self, piece: str) -> str:
+        """What of the text can be shown, now that `piece` has come."""
+        if self._held is None:
+            return piece
+        self._held += piece
+        if self._is_thinking and not _LAST_OF_A_MARK.search(piece):
+            return ""
+        said, thought = split_thought(self._held)
+        begun = said.lstrip().lower()
+        if not begun or (len(begun) < MAX_OPENING and any(mark.startswith(begun) for mark in _BEGINNINGS)):
+            # What ends like a mark may be the end of the thought.
+            self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._held.rstrip()[-1:])
+            return ""
+        self._held = None
+        return said
+
+
+def _is_code(text: str, place: int) -> bool:
+    return any(code.start() <= place < code.end() for code in _CODE.finditer(text))
+
+
+def _in_a_sentence(text: str, place: int) -> bool:
+    return bool(_IN_A_SENTENCE.search(text, max(0, place - 2), place))

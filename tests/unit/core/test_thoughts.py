@@ -1,0 +1,93 @@
+"""Thoughts and calls of tools in the text of a model, and texts that only look like them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentlab.core.thoughts import ThoughtFilter, split_thought, split_tool_markup
+
+THOUGHTS = {
+    "<think>Lyon?</think>Paris.": ("Paris.", "Lyon?"),
+    "\n <think>\nLyon?\n</think>\n\nParis.": ("Paris.", "Lyon?"),
+    "<think>\n\n</think>\n\nParis.": ("Paris.", ""),
+    "<think>Lyon?</think>\n<think>No.</think>Paris.": ("Paris.", "Lyon?\n\nNo."),
+    "<THINKING>Lyon?</THINKING>Paris.": ("Paris.", "Lyon?"),
+    "<thought>Lyon?</thought>Paris.": ("Paris.", "Lyon?"),
+    "<seed:think>Lyon?</seed:think>Paris.": ("Paris.", "Lyon?"),
+    "[THINK]Lyon?[/THINK]Paris.": ("Paris.", "Lyon?"),
+    "◁think▷Lyon?◁/think▷Paris.": ("Paris.", "Lyon?"),
+    "<think>Then `</think>`, I write. Lyon?</think>Paris.": ("Paris.", "Then `</think>`, I write. Lyon?"),
+    "Lyon? No.\n</think>\n\nParis.": ("Paris.", "Lyon? No."),
+    "<think>It must be Paris": ("", "It must be Paris"),
+    "<|channel|>analysis<|message|>Lyon?<|end|><|start|>assistant<|channel|>final<|message|>Paris.": (
+        "Paris.",
+        "Lyon?",
+    ),
+    "Lyon?<|end|><|start|>assistant<|channel|>final<|message|>Paris.<|return|>": ("Paris.", "Lyon?"),
+    "<|channel|>analysis<|message|>Lyon? Par": ("", "Lyon? Par"),
+    "analysisLyon?assistantfinalParis.": ("Paris.", "Lyon?"),
+}
+ANSWERS = [
+    "Paris.",
+    "The template:\n\n```jinja\n<think>\n{{ thought }}\n</think>\n```\n\nUse it.",
+    "Write `<think>draft</think>` first.",
+    "The tag is `</think>`; it ends a thought.",
+    "R1 opens with <think> and then reasons.",
+    "It ends with </think> and goes on.",
+    '{"html": "<thinking>no thought</thinking>"}',
+    "analysis of the results",
+    "Harmony writes `<|channel|>analysis<|message|>` first.",
+]
+MARKUP = [
+    '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>',
+    '<tool_call>\n{"name": "look", "argu',
+    "<tool_call>look\n<arg_key>q</arg_key>",
+    '[TOOL_CALLS][{"name": "look", "arguments": {}}]',
+    '<function=look>{"q": 1}</function>',
+    '<|python_tag|>{"name": "look", "parameters": {}}',
+    "<\uff5ctool▁calls▁begin\uff5c><\uff5ctool▁call▁begin\uff5c>function<\uff5ctool▁sep\uff5c>look",
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0",
+    '<minimax:tool_call>\n<invoke name="look">',
+    '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"q": 1}<|call|>',
+]
+NO_MARKUP = [
+    'So:\n```xml\n<tool_call>{"name": "look"}</tool_call>\n```\nThe server reads it.',
+    "You wrote `<tool_call>{`; it is a tag.",
+    "A <tool_call> is a tag.",
+    '{"name": "Paris", "arguments": "for and against"}',
+]
+
+
+@pytest.mark.parametrize("text", THOUGHTS)
+def test_a_thought_is_no_part_of_what_is_said(text):
+    assert split_thought(text) == THOUGHTS[text]
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_what_is_quoted_or_named_stays_in_the_answer(text):
+    assert split_thought(text) == (text, "")
+
+
+def test_what_a_server_has_split_begins_with_the_tag_it_names():
+    assert split_thought("<think> opens it.", is_split=True) == ("<think> opens it.", "")
+    assert split_thought("<think>Lyon?</think>Paris.", is_split=True) == ("Paris.", "Lyon?")
+
+
+@pytest.mark.parametrize("text", MARKUP)
+def test_calls_that_arrive_as_text_are_told_apart(text):
+    assert split_tool_markup(f"I look.\n{text}") == ("I look.", text)
+
+
+@pytest.mark.parametrize("text", NO_MARKUP)
+def test_calls_that_are_quoted_are_text(text):
+    assert split_tool_markup(text) == (text, "")
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", [*THOUGHTS, *ANSWERS])
+def test_a_growing_text_never_shows_a_thought_that_it_opens(text, size):
+    shown = ThoughtFilter()
+    said = "".join(shown.feed(text[at : at + size]) for at in range(0, len(text), size))
+    expected = split_thought(text)[0]
+    opens = text.lstrip()[:1] in "<[◁" and "`" not in text  # a mark in quotes is known only once all has come
+    assert said == expected or not opens
