@@ -22,7 +22,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, TypeVar, cast
 
-from agentlab.core.constants import USAGE_UNKNOWN
+from agentlab.core.constants import REPLY_STOPPED, USAGE_UNKNOWN
 from agentlab.core.errors import FATAL_ERRORS, ConfigError, ContextOverflow, NotRecorded, ToolError
 from agentlab.core.events import Event, ModelCall, Notice, Phase, Search, ToolRun
 from agentlab.core.messages import (
@@ -162,11 +162,15 @@ class Session(MemoryVerbs, BackgroundWork):
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(result.failure, Exception):
             reply_stream.retract()
+        elif completion is not None and result.failure is None:
+            reply_stream.settle(completion.text)
         opened["phase"] = phase or ("select_tool" if calls_tools else "answer")
         cost = self.has.price(self._gateway.name, completion.usage) if completion is not None else None
         try:
             return self._record_call(result, ModelCall, opened, **facts, completion=completion, cost_usd=cost)
         finally:
+            if completion is not None and completion.stopped:
+                self.notify(REPLY_STOPPED, completion.stopped)
             notices = (event.name for event in self.trace.events if isinstance(event, Notice))
             if result.invalid_usage and USAGE_UNKNOWN not in notices:
                 self.notify(

@@ -19,11 +19,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from agentlab.core.errors import BadRequest, ContextOverflow, ModelError, NotRecorded, RecordingError, ToolError
+from agentlab.core.errors import (
+    BadRequest,
+    ContentFiltered,
+    ContextOverflow,
+    ModelError,
+    NotRecorded,
+    RecordingError,
+    ToolError,
+)
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, to_json
 from agentlab.core.protocols import CallResult, CallSite, Emit
 from agentlab.core.strict_json import sanitise
+from agentlab.core.thoughts import ThoughtFilter
 from agentlab.wire.keys import (
     NormalisedRequest,
     Occurrence,
@@ -40,7 +49,7 @@ from agentlab.wire.recording_schema import encode_vector
 from agentlab.wire.response_validation import validate_completion
 from agentlab.wire.retries import RETRIES, Attempts
 
-_PERMANENT_ERRORS = (BadRequest, ContextOverflow)
+_PERMANENT_ERRORS = (BadRequest, ContentFiltered, ContextOverflow)
 """Errors that the same request always causes, so they are recorded."""
 
 
@@ -57,8 +66,8 @@ class _RequestIdentity(NamedTuple):
 class _Call(Attempts):
     """The attempts at one request, and the text they stream."""
 
-    def __init__(self, retries: int, emit: Emit, again: Callable[[], None]) -> None:
-        super().__init__(retries)
+    def __init__(self, gateway: Gateway, emit: Emit, again: Callable[[], None]) -> None:
+        super().__init__(gateway.retries, gateway.longest_wait)
         self.pieces: list[str] = []
         self.has_text = False
         """True once any attempt has streamed text."""
@@ -67,14 +76,16 @@ class _Call(Attempts):
 
     def begin(self) -> None:
         super().begin()
+        self._thought_filter = ThoughtFilter()
         if self.pieces:
             self.pieces.clear()
             self._again()
 
     def say(self, text: str) -> None:
         self.has_text = True
-        self.pieces.append(text)
-        self._emit(text)
+        if visible := self._thought_filter.feed(text):
+            self.pieces.append(visible)
+            self._emit(visible)
 
 
 @dataclass(eq=False)
@@ -90,6 +101,8 @@ class Gateway:
     epoch: int
     retries: int = RETRIES
     call_seconds: float | None = None
+    longest_wait: float | None = None
+    """Seconds that a call waits at most because a provider asks for it."""
     occurrences: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
     """Number of equal requests so far, by parallel branch: a repeated request has its own recording."""
 
@@ -104,7 +117,7 @@ class Gateway:
         self, request: Request, place: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
         identity = self._identify(request, place)
-        call = _Call(self.retries, emit, again)
+        call = _Call(self, emit, again)
 
         def send() -> Awaitable[Timed[Completion]]:
             tokens = _estimate_tokens(request)
@@ -211,7 +224,7 @@ class Gateway:
 
     async def embed(self, text: str) -> CallResult[np.ndarray]:
         assert self.embedder is not None, "an index that needs vectors comes with an embedder"
-        embedder, attempts = self.embedder, Attempts(self.retries)
+        embedder, attempts = self.embedder, Attempts(self.retries, self.longest_wait)
         about = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
         missing = NotRecorded(f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding")
 

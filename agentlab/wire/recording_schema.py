@@ -40,7 +40,7 @@ class Parts(Struct):
 
 
 class Refusal(Struct):
-    error: Literal["BadRequest", "ContextOverflow"]
+    error: Literal["BadRequest", "ContentFiltered", "ContextOverflow"]
     text: str
     model: str
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from agentlab.core.errors import ServerFault
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall, Usage
 from agentlab.core.strict_json import join_surrogates, parse_json
+from agentlab.core.thoughts import split_thought
 
 MAX_TOKENS = 10**9
 """Tokens of one call; a larger count is a mistake."""
@@ -17,6 +18,7 @@ MAX_CALLS, MAX_ARGUMENT_CHARS = 1_000, 1_000_000
 """Tool calls of one completion, and characters of their arguments, which every later request repeats."""
 _COUNTS = Usage.__struct_fields__
 _FINISH_REASONS = get_args(FinishReason)
+_STOPPED = {"content_filter": "a content filter stopped the reply", "other": "the server stopped the reply"}
 
 
 def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
@@ -29,8 +31,6 @@ def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
     if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
         raise ServerFault("the answer is no text", model)
     usage, impossible = _usage(answer.usage)
-    if (text := join_surrogates(message.text)) != message.text:
-        message = replace(message, text=text)
     if message.tool_calls or message.role != "agent":
         if len(message.tool_calls) > MAX_CALLS:
             raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than {MAX_CALLS}", model)
@@ -38,11 +38,17 @@ def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
         if sum(size for _, size in calls) > MAX_ARGUMENT_CHARS:
             raise ServerFault(f"the arguments of tools have more than {MAX_ARGUMENT_CHARS:,} characters", model)
         message = replace(message, role="agent", tool_calls=tuple(call for call, _ in calls))
+    text, thought = split_thought(join_surrogates(message.text), is_split=bool(answer.thought))
+    if text != message.text:
+        message = replace(message, text=text)
+    thought = answer.thought or thought
+    reason = answer.finish_reason if answer.finish_reason in _FINISH_REASONS else "other"
+    stopped = answer.stopped or _STOPPED.get(reason, "")
+    if thought and reason == "stop" and not (text or message.tool_calls):
+        stopped = "the model only thought, and gave no answer"
+    name = answer.model if isinstance(answer.model, str) else model
     return Completion(
-        message=message,
-        usage=usage,
-        model=answer.model if isinstance(answer.model, str) else model,
-        finish_reason=answer.finish_reason if answer.finish_reason in _FINISH_REASONS else "stop",
+        message=message, usage=usage, model=name, finish_reason=reason, thought=thought, stopped=stopped
     ), impossible
 
 

@@ -1,7 +1,8 @@
 """Retries a failed call that may succeed later; no other module retries.
 
-A provider may ask for a pause, up to a minute for all attempts at a call. Without that, pauses double. They are partly
-random, so that conversations that failed together do not retry together.
+A provider may ask for a pause, up to a minute for all attempts at a call (`timeouts.wait`); a request for a longer one
+ends the call. Without that, pauses double. They are partly random, so that conversations that failed together do not
+retry together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from agentlab.core.errors import RateLimited, Retryable
+from agentlab.core.errors import RateLimited, Retryable, UnreadableAnswer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,7 +23,9 @@ RETRIES = 3
 BACKOFF_SECONDS = 0.5
 """Seconds before the first retry."""
 MAX_RETRY_AFTER_SECONDS = 60.0
-"""Total seconds that a call waits because a provider asks for it."""
+"""Total seconds that a call waits because a provider asks for it, by default."""
+MAX_UNREADABLE = 2
+"""Unreadable answers after which a call ends: a further one would cost as much and hardly differ."""
 
 _jitter = random.Random()
 
@@ -30,7 +33,7 @@ _jitter = random.Random()
 class Attempts:
     """The attempts at one call: a first one and at most `retries` more."""
 
-    def __init__(self, retries: int = RETRIES) -> None:
+    def __init__(self, retries: int = RETRIES, longest_wait: float | None = None) -> None:
         self.number = 1
         """The number of the current attempt."""
         self.lost_seconds = 0.0
@@ -38,7 +41,8 @@ class Attempts:
         self._began = 0.0
         self._sent: float | None = None
         self._retries_left = retries
-        self._pauses = self._keys_tried = 0
+        self._longest_wait = MAX_RETRY_AFTER_SECONDS if longest_wait is None else longest_wait
+        self._pauses = self._keys_tried = self._unreadable = 0
         self._requested_seconds = 0.0
 
     def begin(self) -> None:
@@ -87,10 +91,16 @@ class Attempts:
             return 0.0
         if not isinstance(error, Retryable) or self._pauses == self._retries_left:
             return None
+        self._unreadable += isinstance(error, UnreadableAnswer)
+        if self._unreadable == MAX_UNREADABLE:
+            return None
         self._pauses += 1
         pause: float = BACKOFF_SECONDS * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
-        if isinstance(error, RateLimited) and error.retry_after is not None:
-            requested = min(error.retry_after, MAX_RETRY_AFTER_SECONDS - self._requested_seconds)
+        if error.retry_after is not None:
+            if error.retry_after > self._longest_wait:
+                longest = f"longer than the longest wait ({self._longest_wait:g} s)"
+                raise type(error)(f"{error}; it asks to wait {error.retry_after:.0f} s, {longest}") from None
+            requested = min(error.retry_after, self._longest_wait - self._requested_seconds)
             self._requested_seconds += requested
             pause = max(pause, requested)
         return pause

@@ -247,6 +247,7 @@ class Workbench:
             conversation=trace.conversation,
             epoch=trace.epoch,
             call_seconds=seconds.call,
+            longest_wait=seconds.wait,
         )
         has = Has(
             settings=variant.settings,
