@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import os
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, http_status_error, unreadable, wired_tools
-from agentlab.wire.limits import as_number
+from agentlab.models.provider import Provider, unreadable, wired_tools
+from agentlab.models.refusals import read_refusal
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -185,7 +186,9 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             finish = "tool_calls"
         elif finish is None and not message.text:
             raise errors.ServerFault(f"the model stopped without an answer: {raw.finish}", self.name)
-        return Completion(message=message, usage=raw.usage, model=raw.model, finish_reason=finish or "stop")
+        thought = "".join(part.text for part in raw.parts if part.thought and part.text)
+        finish = finish or "other"
+        return Completion(message=message, usage=raw.usage, model=raw.model, finish_reason=finish, thought=thought)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -287,14 +290,5 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
         return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
         return unreadable(problem, model)
-    if problem.code == 400 and "API key" in said:
-        return errors.Refused(said, model)
-    if problem.code in (400, 413) and re.search(r"token count.*exceeds|maximum number of tokens|payload size", said):
-        return errors.ContextOverflow(said, model)
-    return http_status_error(problem.code, said, model, _retry_after(problem))
-
-
-def _retry_after(problem: Any) -> float | None:
-    """Seconds, from the error's RetryInfo (`"retryDelay": "7s"`) or from the header."""
-    found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(problem.details))
-    return float(found[1]) if found else as_number(getattr(problem.response, "headers", {}).get("Retry-After"))
+    headers = getattr(problem.response, "headers", {})
+    return read_refusal(problem.code, headers, json.dumps(problem.details), model, keys.redact)

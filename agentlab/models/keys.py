@@ -97,8 +97,9 @@ def server_and_keys(
     Raises ConfigError without a key, unless a server of one's own is named, and for what is no address.
     """
     upper = provider.upper()
-    address = base_url or os.environ.get(f"{upper}_BASE_URL") or None
-    keys = (api_key,) if api_key else load_keys(provider, variable)
+    address = (base_url or os.environ.get(f"{upper}_BASE_URL") or "").strip().rstrip("/") or None
+    given = (api_key,) if api_key else load_keys(provider, variable)
+    keys = tuple(filter(None, (clean_key(key, f"the key of {provider}") for key in given)))
     if not keys and address is None:
         raise ConfigError(
             f"{provider} needs a key: set {upper}_API_KEY, write it into {KEY_FILE}, or set {upper}_BASE_URL to use"
@@ -108,6 +109,17 @@ def server_and_keys(
         raise ConfigError(f"{upper}_BASE_URL={address!r} is not an http:// or https:// address")
     secrets.register(keys, f"a key of {provider}")
     return address, shared_ring(provider, keys or ("none",))
+
+
+def clean_key(key: str, name: str) -> str:
+    """The key without the blanks and marks around it; raises ConfigError, without the key, for what is no key."""
+    plain = key.strip("\ufeff\u200b\u2060 \t\r\n")
+    plain = plain.removeprefix("Bearer ").strip()
+    if plain[:1] in ("'", '"'):
+        raise ConfigError(f"{name} stands in quotes; give it without them")
+    if not re.fullmatch(r"[ -~]*", plain):
+        raise ConfigError(f"{name} holds a character that no header can carry, such as …; copy it again")
+    return plain
 
 
 @functools.cache

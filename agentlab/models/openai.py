@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from agentlab.core.errors import BadRequest, Unreachable
-from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
+from agentlab.core.errors import BadRequest, ModelError
+from agentlab.core.messages import Completion, Request
 from agentlab.core.protocols import Emit
-from agentlab.core.strict_json import parse_json
 from agentlab.models.chat_parameters import Parameters
+from agentlab.models.chat_reading import ChatReader
 from agentlab.models.chat_writing import wire_id, write_messages, write_tools
 from agentlab.models.keys import server_and_keys, server_identity
-from agentlab.models.openai_connection import Connection, SseParser
-from agentlab.models.provider import Provider, read_usage, wired_tools
+from agentlab.models.openai_connection import Connection
+from agentlab.models.provider import Provider, wired_tools
 
 _THINKS = re.compile(r"(^|/)(o[1-9]|gpt-[5-9])")
-_FINISH: dict[str | None, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
 
 
 def identity(name: str) -> tuple[str, str]:
@@ -46,66 +34,7 @@ def connect(
     return OpenAIModel(name, Connection(address, keys, timeout))
 
 
-class CallOfFunction(Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class PartOfCall(Struct, gc=False):
-    index: int = 0
-    id: str | None = None
-    function: CallOfFunction | None = None
-
-
-class Delta(Struct, gc=False):
-    content: str | None = None
-    tool_calls: list[PartOfCall] | None = None
-
-
-class Choice(Struct, gc=False):
-    delta: Delta
-    finish_reason: str | None = None
-
-
-class Chunk(Struct, gc=False):
-    """What is read of a piece of a streamed answer; whatever else stands in it is passed over."""
-
-    choices: list[Choice] | None = None
-    model: str | None = None
-    usage: Any = None
-    error: Any = None
-
-
-@dataclass
-class StreamedChat:
-    """What the chunks of an answer add up to."""
-
-    model: str
-    text: list[str] = field(default_factory=list)
-    calls: dict[int, dict[str, str]] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
-    finish: str | None = None
-
-    def add(self, chunk: Chunk, emit: Emit) -> None:
-        self.model = chunk.model or self.model
-        if chunk.usage is not None:
-            self.usage = read_usage(chunk.usage)
-        if not chunk.choices:
-            return
-        choice = chunk.choices[0]
-        self.finish = choice.finish_reason or self.finish
-        if choice.delta.content:
-            self.text.append(choice.delta.content)
-            emit(choice.delta.content)
-        for part in choice.delta.tool_calls or ():
-            call = self.calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
-            call["id"] = part.id or call["id"]
-            if part.function is not None:
-                call["name"] += part.function.name or ""
-                call["arguments"] += part.function.arguments or ""
-
-
-class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
+class OpenAIModel(Provider[dict[str, Any], ChatReader]):
     """A chat model behind the chat-completions protocol; a whole answer may take as long as any silence."""
 
     is_rate_limited = True
@@ -141,7 +70,7 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
         """Load what talks HTTP, which the first calls would otherwise do within their time."""
         self._connection.open()
 
-    async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedChat:
+    async def call(self, wired: dict[str, Any], emit: Emit) -> ChatReader:
         """Ask once more without a parameter that the model does not take, or with another in its place."""
         while True:
             body = self._parameters.fit(wired)
@@ -154,62 +83,22 @@ class OpenAIModel(Provider[dict[str, Any], StreamedChat]):
                     raise
                 self._parameters.learn(refusal, body)
 
-    async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> StreamedChat:
-        read, events, piece = StreamedChat(self._model), SseParser(), b" "
-        while piece and not events.is_done:
+    async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> ChatReader:
+        read, piece = ChatReader(self._model, lambda told: self._connection.told_error(told, self.name)), b" "
+        while piece and not read.is_done:
             piece = await anext(pieces, b"")
-            said: list[str] = []
-            try:
-                for chunk in read_chunks(events.feed(piece)):
-                    if chunk.error:
-                        raise self._connection.stream_error(chunk.error, self.name)
-                    read.add(chunk, said.append)
-            finally:
-                if said:  # what came together is handed on together
-                    emit("".join(said))
+            if said := read.feed(piece):
+                emit(said)
         return read
 
-    def parse(self, raw: StreamedChat, request: Request) -> Completion:
-        if raw.finish is None:
-            raise Unreachable("the stream ended before the answer did", self.name)
-        ours = {wired: name for name, wired in wired_tools(request).items()} if raw.calls else {}
-        made = tuple(
-            read_call(call["id"] or f"call_{index}", ours.get(call["name"], call["name"]), call["arguments"])
-            for index, call in sorted(raw.calls.items())
-        )
-        return Completion(
-            message=Message(role="agent", text="".join(raw.text), tool_calls=made),
-            usage=raw.usage,
-            model=raw.model,
-            finish_reason="tool_calls" if made else _FINISH.get(raw.finish, "stop"),
-        )
+    def parse(self, raw: ChatReader, request: Request) -> Completion:
+        try:
+            return raw.completion({wired: name for name, wired in wired_tools(request).items()})
+        except ModelError as problem:
+            raise type(problem)(str(problem), self.name) from None
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
         return {"role": "tool", "content": result, "tool_call_id": wire_id(call_id)}
 
     async def close(self) -> None:
         await self._connection.close()
-
-
-def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
-    try:
-        parsed = parse_json(arguments or "{}")
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        return ToolCall(id=call_id, name=name, malformed=arguments)
-    return ToolCall(id=call_id, name=name, arguments=parsed)
-
-
-_chunks = msgspec.json.Decoder(list[Chunk])
-
-
-def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
-    """Raises ValueError for what is no chunk, once those before it were read."""
-    try:
-        # All that came together at once.
-        found = _chunks.decode(b"[%b]" % b",".join(events))
-    except ValueError:
-        found = []
-    # What msgspec refuses and servers send: NaN as a count, half a surrogate pair in a text.
-    return found if len(found) == len(events) else (msgspec.convert(json.loads(data), Chunk) for data in events)

@@ -16,12 +16,12 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from agentlab.core.errors import BadRequest, ModelError, RateLimited, Refused, ServerFault, Unreachable
+from agentlab.core.errors import ServerFault, Unreachable, UnreadableAnswer
 from agentlab.core.messages import Completion, Request, Usage
 from agentlab.core.protocols import Emit
 
@@ -114,7 +114,8 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
 
 def _is_all_thought(completion: Completion) -> bool:
     is_silent = not completion.message.text.strip() and not completion.message.tool_calls
-    return completion.finish_reason == "length" and is_silent and bool(completion.usage.reasoning_tokens)
+    has_thought = bool(completion.usage.reasoning_tokens or completion.thought)
+    return completion.finish_reason == "length" and is_silent and has_thought
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
@@ -130,9 +131,9 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Type
 """What reading code raises over an answer that is not as the protocol has it."""
 
 
-def unreadable(problem: Exception, model: str) -> ServerFault:
+def unreadable(problem: Exception, model: str) -> UnreadableAnswer:
     why = str(problem)[:200] if isinstance(problem, ValueError) else "it is not as the protocol has it"
-    return ServerFault(f"the server sent what cannot be read: {why}", model)
+    return UnreadableAnswer(f"the server sent what cannot be read: {why}", model)
 
 
 def wired_tools(request: Request) -> dict[str, str]:
@@ -157,23 +158,19 @@ def wire_names(names: Iterable[str]) -> dict[str, str]:
     return wired
 
 
-def http_status_error(status: int, said: str, model: str, retry_after: float | None = None) -> ModelError:
-    """What an HTTP status means where the provider has no word of its own for it; `retry_after` is in seconds."""
-    if status == 429:
-        return RateLimited(said, model, retry_after)
-    if status in (401, 402, 403):
-        return Refused(said, model)
-    if status >= 500:
-        return ServerFault(f"HTTP {status}: {said}", model)
-    return BadRequest(f"HTTP {status}: {said}", model)
-
-
-def read_usage(usage: Any) -> Usage:
-    """The counts by OpenAI's names as they were sent; what of them cannot be is left out further up."""
-    prompt, output = (usage.get(f"{of}_tokens_details") or {} for of in ("prompt", "completion"))
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """The counts by OpenAI's names, or Anthropic's, as they were sent; what cannot be is left out further up."""
+    prompt, output = (usage.get(f"{of}_tokens_details") for of in ("prompt", "completion"))
     return Usage(
-        input_tokens=usage.get("prompt_tokens"),
-        output_tokens=usage.get("completion_tokens"),
-        cached_tokens=prompt.get("cached_tokens"),
-        reasoning_tokens=output.get("reasoning_tokens"),
+        input_tokens=_count(usage, "prompt_tokens", "input_tokens"),
+        output_tokens=_count(usage, "completion_tokens", "output_tokens"),
+        cached_tokens=_count(prompt, "cached_tokens"),
+        reasoning_tokens=_count(output, "reasoning_tokens"),
+    )
+
+
+def _count(usage: Any, *names: str) -> Any:
+    found = [usage[name] for name in names if usage.get(name) is not None] if isinstance(usage, Mapping) else []
+    return (
+        int(found[0]) if found and isinstance(found[0], str) and found[0].isdecimal() else found[0] if found else None
     )

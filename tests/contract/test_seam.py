@@ -118,9 +118,9 @@ async def test_possible_counts_are_kept_without_a_notice(adapter):
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_too_many_cached_tokens_never_make_a_cost_negative(adapter):
     async with AsyncExitStack() as stack:
-        session = await with_usage(stack, adapter, 100, 0, cached=10**8)
+        session = await with_usage(stack, adapter, 100, 1, cached=10**8)
         assert (await session.complete("Hello")).usage.cached_tokens is None
-        assert session.trace.totals().cost_usd == pytest.approx(100 / 1e6) and len(told(session)) == 1
+        assert session.trace.totals().cost_usd == pytest.approx(102 / 1e6) and len(told(session)) == 1
 
 
 OPENAI_FAULTS = {
@@ -135,6 +135,8 @@ OPENAI_FAULTS = {
     "a null": {"raw": ["data: null\n\n"]},
     "deep": {"raw": ["data: " + '{"choices": ' + "[" * 50_000 + "]" * 50_000 + "}\n\n"]},
 }
+READ_LENIENTLY = ("invalid UTF-8", "a null delta", "a list for text")
+"""Faults of the embedded model's own server that servers of others really have."""
 
 
 @pytest.mark.parametrize("adapter", ["openai", "local"])
@@ -144,10 +146,15 @@ async def test_unreadable_response_is_a_provider_error_and_is_retried(adapter, f
         session = await connected(stack, adapter, OPENAI_FAULTS[fault], None, None)
         if adapter == "local" and fault == "calls that are none":
             return  # it offers none, and reads none
+        if adapter == "openai" and fault in READ_LENIENTLY:
+            assert (await session.complete("Hello")).text in ("", "\ufffd\ufffd")
+            return
         with pytest.raises(Retryable):
             await session.complete("Hello")
         (call,) = session.trace.events
-        assert isinstance(call, ModelCall) and call.attempt == 4 and call.completion is None
+        assert isinstance(call, ModelCall) and call.completion is None
+        # What cannot be read is asked once more; what breaks off, as often as any other call.
+        assert call.attempt == (4 if adapter == "local" and fault in ("no choices", "a page", "a null") else 2)
 
 
 @pytest.mark.parametrize("odd", ['{"n": NaN}', '{"n": 1e999}', "[" * 90_000, '{"a": 1, "a": 2}', '"text"'])
@@ -185,7 +192,8 @@ async def _given(value: Any) -> Any:
 async def test_unknown_finish_reason_ends_a_completion():
     async with AsyncExitStack() as stack:
         session = await connected(stack, "openai", fake_openai.text("Hi", finish="because"), None, None)
-        assert (await session.complete("?")).finish_reason == "stop"
+        completion = await session.complete("?")
+    assert (completion.text, completion.finish_reason) == ("Hi", "other") and "because" in completion.stopped
 
 
 @pytest.mark.parametrize("calls", [[{"query": "x" * 1_100_000}], [{"query": "x"}] * 1_001], ids=["long", "many"])

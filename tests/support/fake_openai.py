@@ -31,6 +31,8 @@ class FakeOpenAI:
         self.headers.append(request.headers.copy())
         self.urls.append(str(request.rel_url))
         answer = self.answer(body)
+        if "said" in answer:
+            return web.Response(text=answer["said"], status=answer["status"], headers=answer["headers"])
         if "status" in answer:
             return web.json_response(
                 answer.get("body", {"error": {"message": answer.get("message", "no"), "code": answer.get("code")}}),

@@ -26,13 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, ServerFault, Unreachable, WeightsError
+from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, Unreachable, UnreadableAnswer, WeightsError
 from agentlab.core.files import open_regular_file
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
 from agentlab.models import weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.provider import Provider, http_status_error, read_usage
+from agentlab.models.provider import Provider, read_usage
+from agentlab.models.refusals import read_refusal
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
@@ -222,7 +223,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
         except ValueError as error:
-            raise ServerFault(f"the model server sent what is not JSON: {error}", self.name) from error
+            raise UnreadableAnswer(f"the model server sent what is not JSON: {error}", self.name) from error
 
     def _error(self, told: str, status: int = 500) -> ModelError:
         """Our error for what the server told: `{"error": {"code", "type", "message"}}`, its inside, or any text."""
@@ -232,9 +233,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             told = f"{problem['type']}: {problem['message']}"
             status = int(problem["code"])
         said = " ".join(told.split())[:300]
-        if "exceed_context_size" in said or "context size" in said:
-            return ContextOverflow(said, self.name)
-        return http_status_error(status, said, self.name)
+        return read_refusal(status, {}, json.dumps({"error": {"message": said}}), self.name)
 
     def _launch(self) -> None:
         if importlib.util.find_spec("xllamacpp") is None:

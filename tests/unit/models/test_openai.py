@@ -17,6 +17,7 @@ from agentlab.core.errors import (
     Refused,
     ServerFault,
     Unreachable,
+    UnreadableAnswer,
 )
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec, Usage
 from agentlab.models.openai import OpenAIModel, connect
@@ -115,8 +116,7 @@ async def test_parallel_calls_are_joined_and_names_mapped_back():
         ({"status": 400, "message": "the request exceeds the available context size"}, ContextOverflow),
         ({"status": 400, "message": "temperature is not supported"}, BadRequest),
         ({"deltas": [{"content": "half an ans"}], "drop": True}, Unreachable),
-        ({"deltas": [{"content": "half an ans"}]}, Unreachable),
-        ({"raw": ["data: {nonsense\n\n"]}, ServerFault),
+        ({"raw": ["data: {nonsense\n\n"]}, UnreadableAnswer),
         ({"raw": ['data: {"error": {"message": "out of memory"}}\n\n']}, ServerFault),
     ],
 )

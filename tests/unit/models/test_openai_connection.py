@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentlab.core.errors import ModelError
 from agentlab.core.messages import Message, Request
 from agentlab.models.openai import connect
-from agentlab.models.openai_connection import SseParser
+from agentlab.models.sse import SseParser
 from support.fake_openai import serving, text
 
 HELLO = Request(messages=(Message(role="user", text="Hello"),))

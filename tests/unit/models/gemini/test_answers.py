@@ -77,7 +77,7 @@ async def test_a_made_up_id_is_none_of_the_conversation():
 
 @pytest.mark.parametrize(
     "reason, finish",
-    [("STOP", "stop"), ("MAX_TOKENS", "length"), ("OTHER", "stop")]
+    [("STOP", "stop"), ("MAX_TOKENS", "length"), ("OTHER", "other")]
     + [(reason, "content_filter") for reason in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")],
 )
 async def test_finish_reasons(reason, finish):

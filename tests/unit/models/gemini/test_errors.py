@@ -10,7 +10,16 @@ import traceback
 
 import pytest
 
-from agentlab.core.errors import BadRequest, ContextOverflow, RateLimited, Refused, Retryable, ServerFault, Unreachable
+from agentlab.core.errors import (
+    BadRequest,
+    ContextOverflow,
+    RateLimited,
+    Refused,
+    Retryable,
+    ServerFault,
+    Unreachable,
+    UnreadableAnswer,
+)
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
 from support.fake_gemini import chunk, error, serving, text
@@ -40,14 +49,14 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
         ({"status": 500}, ServerFault),
         ({"status": 503, "message": "The model is overloaded."}, ServerFault),
         ({"status": 502, "body": "not an object"}, ServerFault),
-        ({"raw": ["data: {nonsense\n\n"]}, ServerFault),
+        ({"raw": ["data: {nonsense\n\n"]}, UnreadableAnswer),
         ({"raw": ["data: [1, 2]\n\n"]}, Unreachable),
-        ({"raw": ['data: {"candidates": 5}\n\n']}, ServerFault),
-        ({"raw": ['data: {"candidates": [{"content": {"parts": [{"text": 5}]}}]}\n\n']}, ServerFault),
+        ({"raw": ['data: {"candidates": 5}\n\n']}, UnreadableAnswer),
+        ({"raw": ['data: {"candidates": [{"content": {"parts": [{"text": 5}]}}]}\n\n']}, UnreadableAnswer),
         ({"raw": [f"data: {json.dumps(error(503, 'overloaded', 'UNAVAILABLE'))}\n\n"]}, ServerFault),
         ({"raw": [f"data: {json.dumps(error(429, 'slow down', '', RETRY_INFO))}\n\n"]}, RateLimited),
-        ({"raw": ['data: {"error": {"message": "no code"}}\n\n']}, ServerFault),
-        ({"raw": ['data: {"error": "no object"}\n\n']}, ServerFault),
+        ({"raw": ['data: {"error": {"message": "no code"}}\n\n']}, UnreadableAnswer),
+        ({"raw": ['data: {"error": "no object"}\n\n']}, UnreadableAnswer),
         ({"chunks": [chunk({"text": "half an ans"})], "drop": True}, Unreachable),
         ({"chunks": [chunk({"text": "half an ans"})]}, Unreachable),
         ({"chunks": [{"usageMetadata": {"promptTokenCount": 3}}]}, Unreachable),

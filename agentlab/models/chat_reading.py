@@ -1,0 +1,349 @@
+"""Reads the answers of chat completions out of their bytes, as servers really send them; pure functions and no wire.
+
+    read = ChatReader("served", fail)
+    shown = read.feed(b'data: {"choices": [{"delta": {"content": "Seven."}}]}')    # "" until the event is whole
+    completion = read.completion({"docs_search": "docs.search"})
+
+The protocol's own form is read as fast as it comes. Whatever servers put in its place (tests/contract/wire has them as
+a table) is read where it has one meaning, and is otherwise UnreadableAnswer, which is asked once more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentlab.core.errors import ModelError, Unreachable, UnreadableAnswer
+from agentlab.core.messages import Completion, FinishReason, Message, ToolCall
+from agentlab.core.strict_json import join_surrogates, parse_json
+from agentlab.core.thoughts import split_thought, split_tool_markup
+from agentlab.models.provider import read_usage
+from agentlab.models.sse import SseParser
+
+_WORDS_OF_REASONS: dict[FinishReason, str] = {
+    "stop": "stop end_turn stop_sequence",
+    "length": "length max_tokens model_length",
+    "tool_calls": "tool_calls tool_use function_call",
+    "content_filter": "content_filter safety recitation refusal",
+}
+_FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
+THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Where servers put a thought, the first that has one; they want them back beside the calls that came of it."""
+NOT_YET = ("", "null", "none")
+
+
+class Delta(Struct, gc=False):
+    """What is read of a piece of an answer, and of a whole one; whatever else stands in it is passed over."""
+
+    content: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    thinking_blocks: Any = None
+
+
+class Choice(Struct, gc=False):
+    index: Any = 0
+    delta: Delta | None = None
+    message: Delta | None = None
+    text: Any = None
+    finish_reason: Any = None
+    usage: Any = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] | None = None
+    model: Any = None
+    usage: Any = None
+    x_groq: Any = None
+    error: Any = None
+    message: Any = None
+    """With `detail` what an error is told in where it stands in nothing."""
+    detail: Any = None
+
+
+class CallInPieces(Struct):
+    index: int | None
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    extra: Any = None
+
+    def begins_anew(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a piece is the first of another call, by its id, or by a name after arguments that are whole."""
+        is_repeated = name.startswith(self.name)
+        if call_id and self.id and call_id != self.id:
+            return bool(name) or is_json(self.arguments)
+        if not name or not self.name or not self.arguments or call_id:
+            return False
+        return not is_repeated or (is_json(self.arguments) and bool(arguments or self.index is None))
+
+    def take(self, call_id: str, name: str, arguments: str) -> None:
+        self.id = self.id or call_id
+        # Some repeat the name with every piece, some send it in pieces.
+        self.name = name if name.startswith(self.name) else self.name + name
+        if arguments.strip() and self.arguments == "{}":
+            self.arguments = ""  # it stood for arguments that were still to come
+        if arguments != self.arguments or not is_json(arguments):
+            self.arguments += arguments
+
+
+class ChatReader:
+    """What the bytes of an answer add up to; `fail` makes the error of what a server told in place of one."""
+
+    def __init__(self, model: str, fail: Callable[[Any], ModelError]) -> None:
+        self.model = model
+        self._fail = fail
+        self._events = SseParser()
+        self._whole: bytes | None = b""
+        """The body, as long as it may be no stream; None for one."""
+        self._index = 10**9
+        self._said: list[str] = []
+        self._thoughts: dict[str, Any] = {}
+        self._calls: list[CallInPieces] = []
+        self._usage: Mapping[str, Any] = {}
+        self._finish = ""
+        self._half = ""
+
+    @property
+    def is_done(self) -> bool:
+        """True once `[DONE]` was read."""
+        return self._events.is_done
+
+    def feed(self, piece: bytes) -> str:
+        """The text that `piece` brings; b"" says that nothing comes any more."""
+        kept, before = self._said, len(self._said)
+        for chunk in self._chunks(piece):
+            self._add(chunk)
+        said = self._half + "".join(self._said[before if self._said is kept else 0 :])
+        # Half a character may be waiting for its other half.
+        self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
+        return join_surrogates(said.removesuffix(self._half))
+
+    def _chunks(self, piece: bytes) -> Iterable[Chunk]:
+        if self._whole is None:
+            return read_chunks(self._events.feed(piece))
+        self._whole += piece
+        begun = self._whole.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if begun[:1] not in (b"", b"{", b"[", b"<") or (not piece and not begun):
+            whole, self._whole = self._whole, None
+            return read_chunks([*self._events.feed(whole), *(() if piece else self._events.feed(b""))])
+        if piece:
+            return ()
+        if begun[:1] == b"<":
+            title = re.search(rb"<title[^>]*>\s*([^<]*)", begun)
+            told = (title[1] if title else begun[:80]).decode("utf-8", "replace").strip()
+            raise UnreadableAnswer(f"the server sent a page (text/html) in place of an answer: {told!r}")
+        self._events.is_done = True
+        return read_chunks([begun])
+
+    def _add(self, chunk: Chunk) -> None:
+        if chunk.error or (not chunk.choices and isinstance(chunk.message or chunk.detail, (str, list))):
+            raise self._fail(chunk.error or chunk.message or chunk.detail)
+        if isinstance(chunk.model, str):
+            self.model = chunk.model or self.model
+        self._count(chunk.usage)
+        if isinstance(chunk.x_groq, dict):
+            self._count(chunk.x_groq.get("usage"))
+        for choice in chunk.choices or ():
+            if (index := as_index(choice.index) or 0) < self._index:
+                self._index, self._said, self._calls, self._thoughts = index, [], [], {}
+            if index == self._index:
+                self._add_choice(choice)
+
+    def _add_choice(self, choice: Choice) -> None:
+        self._count(choice.usage)
+        if choice.finish_reason is not None and str(choice.finish_reason).lower() not in NOT_YET:
+            self._finish = str(choice.finish_reason)
+        if self._finish.lower() == "error":
+            raise self._fail("the server stopped in the middle of an answer")
+        delta = choice.delta
+        if delta is None or delta == _EMPTY:
+            # Some repeat at the end what was said before.
+            is_first = not (self._said or self._calls)
+            delta = choice.message or Delta(content=choice.text) if is_first else _EMPTY
+        said = delta.content
+        if type(said) is not str:
+            said, thought = read_parts(said)
+            self._keep("reasoning_content", thought)
+        if delta.refusal:
+            said += flatten(delta.refusal)
+        if said:
+            self._said.append(said)
+        for name in THOUGHT_FIELDS:
+            self._keep(name, getattr(delta, name))
+        for part in delta.tool_calls or ():
+            self._add_call(part, part.get("function") or {})
+        if delta.function_call:
+            self._add_call({"index": 0}, delta.function_call)
+
+    def _keep(self, name: str, thought: Any) -> None:
+        if thought and type(thought) in (str, list):
+            kept: Any = self._thoughts.get(name) or type(thought)()
+            self._thoughts[name] = kept + thought if type(kept) is type(thought) else kept
+
+    def _count(self, usage: Any) -> None:
+        """The last counts are those of the whole; zeros stand for what is not known yet, or any more."""
+        if isinstance(usage, Mapping) and (not self._usage or any(value for value in usage.values())):
+            self._usage = usage
+
+    def _add_call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        index, call_id, name = as_index(part.get("index")), flatten(part.get("id")), flatten(function.get("name"))
+        given = function.get("arguments")
+        arguments = given if isinstance(given, str) else "" if given is None else json.dumps(given)
+        known = [call for call in self._calls if call.index == index] if index is not None else []
+        if not known and call_id and (index is None or not name):
+            known = [call for call in self._calls if call.id == call_id]
+        if not known and (index is None or not name):
+            known = self._calls
+        call = known[-1] if known else None
+        if call is None or call.begins_anew(call_id, name, arguments):
+            call = CallInPieces(index)
+            self._calls.append(call)
+        call.take(call_id, name, arguments)
+        call.extra = part.get("extra_content") or call.extra
+
+    def completion(self, tool_names: Mapping[str, str]) -> Completion:
+        """The answer that came, with the tools called as `tool_names` has them; raises ModelError for none."""
+        text = join_surrogates("".join(self._said))
+        if not (self._finish or text or self._calls or self._thoughts):
+            raise UnreadableAnswer("the server sent an answer with nothing in it")
+        if not self._finish and not self.is_done:
+            raise Unreachable("the stream ended before the answer did")
+        thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if name in self._thoughts), "")
+        said, spelled_out = split_thought(text, is_split=bool(thought))
+        finish = _FINISH.get(self._finish.lower(), "other" if self._finish else "stop")
+        calls, is_cut = self._whole_calls(tool_names, finish == "length")
+        stopped = f"the server stopped the reply: {self._finish[:80]}" if finish == "other" else ""
+        if not calls:
+            said, markup = split_tool_markup(said)
+            if markup:
+                finish, stopped = "other", f"the server does not read this model's calls, such as {markup[:200]}"
+        elif not is_cut:
+            finish = "tool_calls"
+        if not calls and finish == "tool_calls":
+            finish = "stop"
+        usage = read_usage(self._usage)
+        if not usage.input_tokens:
+            usage = replace(usage, input_tokens=None)
+        if not usage.output_tokens and (text or calls or thought):
+            usage = replace(usage, output_tokens=None)
+        kept = {"openai": self._thoughts} if calls and self._thoughts else {}
+        return Completion(
+            message=Message(role="agent", text=said, tool_calls=calls, extra=kept),
+            usage=usage,
+            model=self.model,
+            finish_reason=finish,
+            thought=join_surrogates(thought or spelled_out),
+            stopped=stopped,
+        )
+
+    def _whole_calls(self, tool_names: Mapping[str, str], is_cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
+        """The calls, each with an id of its own, and whether one was left out since it was cut off."""
+        made: dict[str, ToolCall] = {}
+        self._calls.sort(key=lambda call: -1 if call.index is None else call.index)
+        for place, call in enumerate(self._calls):
+            call_id = call.id if call.id and call.id not in made else f"{call.id or 'call'}_{place}"
+            name = tool_names.get(call.name) or tool_names.get(plain_name(call.name)) or call.name
+            read = read_call(call_id, name, call.arguments)
+            if not (is_cut and read.malformed is not None):
+                made[call_id] = replace(read, extra={"openai": call.extra}) if call.extra else read
+        return tuple(made.values()), len(made) < len(self._calls)
+
+
+_EMPTY = Delta()
+
+
+def plain_name(name: str) -> str:
+    """The name of a tool without what templates put around it: `functions.lookup<|channel|>json`."""
+    return name.partition("<|")[0].strip().removeprefix("functions.")
+
+
+def as_index(index: Any) -> int | None:
+    return index if isinstance(index, int) else int(index) if isinstance(index, str) and index.isdecimal() else None
+
+
+def flatten(part: Any) -> str:
+    """The text of a part of an answer, or of a list of parts."""
+    if isinstance(part, Mapping):
+        names = ("text", "thinking", "refusal", "reasoning", "summary", "content")
+        return next((flatten(part[name]) for name in names if part.get(name)), "")
+    return "".join(map(flatten, part)) if isinstance(part, list) else part if isinstance(part, str) else ""
+
+
+def read_parts(content: Any) -> tuple[str, str]:
+    """Text and thought of a content in parts."""
+    said, thought = "", ""
+    for part in content if isinstance(content, list) else [content or ""]:
+        if isinstance(part, Mapping) and {"thinking", "reasoning"} & {*part, part.get("type")}:
+            thought += flatten(part)
+        elif isinstance(part, (str, Mapping)):
+            said += flatten(part)
+        else:
+            raise UnreadableAnswer("the server sent a content that is no text")
+    return said, thought
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
+    """A call with its arguments, also where they are encoded twice, stand in a fence, or say a thing twice."""
+    fenced = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", arguments, re.DOTALL)
+    text = fenced[1] if fenced else arguments
+    try:
+        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=_agreeing)
+        parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps(parsed or {}))
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        return ToolCall(id=call_id, name=name, malformed=arguments)
+    return ToolCall(id=call_id, name=name, arguments=parsed)
+
+
+def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if any(found[key] != value for key, value in pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+_decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
+
+
+def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
+    """Raises ValueError for what is no chunk, once those before it were read."""
+    try:
+        # All that came together at once.
+        found = _decode_chunks(b"[%b]" % b",".join(events))
+    except ValueError:
+        found = []
+    # What msgspec refuses and servers send: NaN as a count, half a surrogate pair, letters that are no UTF-8.
+    return found if len(found) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
+
+
+def _read_slowly(data: bytes) -> Iterable[Chunk]:
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        read = [json.loads(text)]
+    except ValueError:
+        if "\n" not in text.strip():
+            raise
+        # Servers that leave out the empty line between events, or send bare lines of JSON.
+        read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
+    for chunk in read:
+        yield from msgspec.convert(chunk if isinstance(chunk, list) else [chunk], list[Chunk])
