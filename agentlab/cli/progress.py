@@ -11,7 +11,7 @@ import rich.progress as bars
 from rich.table import Column
 
 from agentlab.core.escaping import one_line
-from agentlab.core.events import Decision, shorten
+from agentlab.core.events import Decision, ModelCall, shorten
 from agentlab.core.stream import Done, NoticeItem, StepEnded, StreamItem, ToolProgress, TurnStarted
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
@@ -104,7 +104,8 @@ def line_of(item: StreamItem) -> str:
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
-            return "  ".join(part for part in (title, _short(event.detail), failed) if part)
+            cut = event.cut if isinstance(event, ModelCall) else ""
+            return "  ".join(part for part in (title, _short(event.detail), cut, failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"
         case NoticeItem(event=event):

@@ -45,7 +45,7 @@ class FlowAnswer:
     def cut(self) -> str:
         """Note on a reply that was cut at its token limit; "" for a complete one."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in REPLY_PHASES]
-        return render.cut(calls[-1]) if calls else ""
+        return calls[-1].cut if calls else ""
 
     @property
     def sources(self) -> list[str]:

@@ -46,13 +46,6 @@ def notebook_display() -> Callable[..., Any] | None:
     return None if getattr(get_ipython(), "kernel", None) is None else display
 
 
-def cut(event: Event) -> str:
-    """Return the note of a completion that was cut at its token limit; "" for any other event."""
-    if not isinstance(event, ModelCall) or event.completion is None or event.completion.finish_reason != "length":
-        return ""
-    return f"cut at {event.completion.usage.output_tokens or event.request.max_tokens or 0} tokens"
-
-
 def tag(event: Event) -> str:
     """Return the tag of an event's line: its phase, or else its kind."""
     return event.phase or event.kind
@@ -62,7 +55,7 @@ def headline(event: Event) -> str:
     """Return an event as one line, without its tag."""
     match event:
         case ModelCall():
-            parts = [event.detail or "no answer", cut(event)]
+            parts = [event.detail or "no answer", event.cut]
         case ToolRun(call=call):
             parts = [f"{format_call(call)}: {event.detail}"]
         case Search(query=query):

@@ -206,6 +206,13 @@ def _cut_off(case: GradedTurn) -> Found | None:
     return None
 
 
+def _stopped(case: GradedTurn) -> Found | None:
+    call = case.reply_call
+    if case.is_wrong and call and call.completion and call.completion.stopped:
+        return call, call.completion.stopped
+    return None
+
+
 def _evidence_ignored(case: GradedTurn) -> Found | None:
     if not case.is_wrong:
         return None
@@ -231,6 +238,7 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] =
     "wrong arguments": ((_wrong_arguments,), "the expected tools were called, with arguments that are not accepted"),
     "wrong tool": ((_wrong_tool,), "a tool was called that is not expected, or one that is was not"),
     "cut off": ((_cut_off_call,), "a call's arguments, or a wrong reply, ended at max_tokens"),
+    "stopped": ((_stopped,), "a filter or the server stopped the reply, or it is a call that the server does not read"),
     "loop limit": ((_loop_limit,), "the flow had to answer, wrongly, at its limit of steps"),
     "retrieval miss": ((_retrieval_miss,), "the answer is wrong and no relevant document was found"),
     "memory miss": ((_memory_miss,), "what answers was not recalled, or what was told was not written"),

@@ -21,6 +21,7 @@ from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import DatasetError
 from agentlab.core.messages import Reply
 from agentlab.core.strict_json import MAX_DEPTH, check_depth
+from agentlab.core.thoughts import split_thought
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
@@ -158,7 +159,7 @@ def _rows(
                 epoch=row.epoch,
                 take=0,
                 user=turn.user,
-                reply=None if row.answer is None else Reply(text=row.answer),
+                reply=None if row.answer is None else _reply(row.answer),
                 error=(row.error or "the source has no answer") if row.answer is None else None,
                 wall_seconds=None,
                 totals=Totals(**{name: getattr(row, name) for name in Totals.__struct_fields__}),
@@ -172,6 +173,11 @@ def _rows(
             )
         before += size
         read_to(0)
+
+
+def _reply(answer: str) -> Reply:
+    said, thought = split_thought(answer)
+    return Reply(text=said, data={"thought": thought} if thought else {})
 
 
 def category_of(conversation: Conversation, turn: int) -> Any:
