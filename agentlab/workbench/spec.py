@@ -53,14 +53,14 @@ class RetrievalSpec(Strict):
 class GenerationSpec(Strict):
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     seed: int | None = 7
-    max_tokens: int | None = Field(default=256, ge=1, description="of an answer")
+    max_tokens: int | None = Field(default=256, ge=1, description="maximum tokens of a completion")
     thought_tokens: int | None = Field(
-        default=None, ge=0, description="on top of max_tokens, for models that think first; null: 4000 for these"
+        default=None, ge=0, description="tokens beyond max_tokens for models that think first; null: 4000 for these"
     )
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is newer than the runs of before, as long as nobody sets it."""
+        """Omit an unset `thought_tokens`, so that a spec equals those of runs from before this key."""
         return {name: value for name, value in write(self).items() if name != "thought_tokens" or value is not None}
 
 

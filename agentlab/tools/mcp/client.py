@@ -95,7 +95,7 @@ class McpServer:
             async with self._request(tool) as connection:
                 result = await connection.call(tool, arguments, on_message)
         except _SessionLost:
-            # The server refused the call unread.
+            # The server has rejected the call without running it.
             async with self._request(tool) as connection:
                 result = await connection.call(tool, arguments, on_message)
         return {**result, "progress": lines} if lines else result
@@ -150,7 +150,7 @@ class McpServer:
 
 
 class _SessionLost(ToolError):
-    """An HTTP server that was restarted no longer knows the session."""
+    """A restarted HTTP server does not know the session any more."""
 
 
 class _Connection:
@@ -361,7 +361,7 @@ async def _http(config: ServerConfig, seconds: float, statuses: list[int]) -> As
 
 
 def _row(tool: Any) -> dict[str, Any]:
-    """Return what is stored of a listed tool."""
+    """Return the stored fields of a listed tool."""
     listed = tool if isinstance(tool, dict) else {}
     row = {key: listed.get(key) for key in ("name", "description", "inputSchema")}
     execution = listed.get("execution")

@@ -139,14 +139,14 @@ def expand_variables(value: str, name: str) -> str:
             forms = "${NAME}, ${NAME:-default} and ${env:NAME}"
             raise ToolError(f"{name}: {form[0]} cannot be filled; agentlab fills {forms}")
         variable, default = parts.groups()
-        found = os.environ.get(variable)
-        if default is not None and not found:
+        setting = os.environ.get(variable)
+        if default is not None and not setting:
             return default
-        if found is None:
+        if setting is None:
             raise ToolError(f"{name} needs the environment variable {variable}, which is not set")
         if _SECRET.search(variable):
-            secrets.register((found,) if found else (), f"the variable {variable}")
-        return found
+            secrets.register((setting,) if setting else (), f"the variable {variable}")
+        return setting
 
     text = _VARIABLE.sub(fill, value)
     if _SECRET.search(name) and text.strip():

@@ -73,7 +73,7 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
         with contextlib.suppress(jsonschema.SchemaError):
             jsonschema.Draft202012Validator.check_schema(schema, format_checker=None)
             return _object_schema(schema)
-        # Of another dialect: what all of them have in common.
+        # Reduce a schema of another dialect to the keywords that all dialects share.
         return _object_schema(simplify_schema(schema, closed=False))
     except (TypeError, ValueError, RecursionError) as problem:
         is_deep = isinstance(problem, RecursionError) or "nested" in str(problem)

@@ -1,7 +1,7 @@
-"""Repairs what servers send before the SDK validates it, so that one odd part takes nothing else away.
+"""Repairs messages of servers before the SDK validates them, so that one invalid part does not lose the others.
 
-The SDK refuses a whole listing for one tool without a schema, and a whole result for one block of a new type. It also
-takes an error code of a server for the end of the connection, and waits in vain for an answer that it cannot read.
+The SDK rejects a whole listing for one tool without a schema, and a whole result for one block of an unknown type. It
+also mistakes some error codes of a server for the end of the connection, and waits forever for an unreadable response.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 SERVER_ERROR = -32099
-"""The code of every error that a server sends and that the SDK would take for one of its own."""
+"""Code that replaces an error code of a server which the SDK reserves for its own errors."""
 
 
 class RepairedStream:
-    """The read stream of a transport; `listed` are the tools as the server lists them, page after page."""
+    """The read stream of a transport; `listed` collects the unchanged tools of all pages of a listing."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -63,7 +63,7 @@ class RepairedStream:
 
 
 def _unreadable_answer(failure: Exception) -> dict[str, Any] | None:
-    """Return the answer to a request that could not be read; None if it was none."""
+    """Return the row of a response that the SDK cannot read; None if the row is no response."""
     from pydantic import ValidationError
 
     for part in failure.errors() if isinstance(failure, ValidationError) else ():
@@ -80,14 +80,14 @@ def _words(error: Any) -> str:
 
 
 def _readable_tools(rows: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield what the SDK needs of each tool: our own checks read the rest, and results are used if they fit or not."""
+    """Yield each tool with the fields that the SDK needs; without an output schema it accepts any result."""
     for row in rows:
         if isinstance(row, dict) and isinstance(row.get("name"), str):
             schema = row.get("inputSchema")
             properties = schema.get("properties") if isinstance(schema, dict) else None
             properties = properties if isinstance(properties, dict) else {}
-            known = {name: part for name, part in properties.items() if isinstance(part, (dict, bool))}
-            yield {"name": row["name"], "inputSchema": {"type": "object", "properties": known}}
+            valid = {name: part for name, part in properties.items() if isinstance(part, (dict, bool))}
+            yield {"name": row["name"], "inputSchema": {"type": "object", "properties": valid}}
 
 
 def _repair_result(result: dict[str, Any]) -> None:
