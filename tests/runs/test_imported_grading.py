@@ -101,7 +101,7 @@ def test_unknown_measure_is_not_reported_as_no_difference(folder, capsys):
     capsys.readouterr()
     main(["import", "predictions", "theirs", "-o", "run", "--primary", "answer_f1", "--primary", "input_tokens"])
     (pair,) = compare(al.open_run("run")).pairs
-    assert str(pair).endswith("not known of both: input_tokens")
+    assert str(pair).endswith("unknown for one side: input_tokens")
     assert "no difference shown" not in str(pair)
 
 
@@ -225,6 +225,6 @@ def test_unknown_primary_measure_is_not_equal(folder, capsys):
     write_rows(folder / "predictions.jsonl", [row(s, n, "blue", t) for s in "ab" for n in QUESTIONS for t in (0, 1)])
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "input_tokens"]) == 0
     shown = capsys.readouterr().out
-    assert "what decides is not known of both" in shown and "equal on every turn" not in shown
+    assert "a primary measure is unknown for one of them" in shown and "equal on every turn" not in shown
     rewrite_rows(folder, lambda each: {"retrieval_steps": int(each["system"] == "a")})
     assert main(["import", "predictions", "theirs", "-o", "steps", "--primary", "retrieval_steps"]) == 0

@@ -27,7 +27,7 @@ from agentlab.evals.store.run import StoredRun
 
 
 class BaselineHeader(Struct, frozen=True, kw_only=True):
-    """The first line."""
+    """First line of a baseline file."""
 
     format: Literal[1]
     run_id: str
@@ -62,7 +62,7 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
     run.check_complete()
     same = run.identity
     if run.all_turns_failed:
-        raise RunError(f"{run.path}: no turn was answered, which is nothing to hold other runs against")
+        raise RunError(f"{run.path}: no turn was answered; a baseline needs at least one reply")
     flows = run.turn_values
     check_judges(run, run.header["spec"].get("primary", ()))
     header = BaselineHeader(
@@ -108,16 +108,16 @@ def read_baseline(path: Path) -> tuple[BaselineHeader, dict[str, dict[TurnKey, V
                 row = from_json(_Line, rows[-1])
                 key = row.conversation, row.turn, row.epoch
                 if key in flows[row.flow]:
-                    raise RunError(f"{path}:{number}: this turn of {row.flow} is in the file twice")
+                    raise RunError(f"{path}:{number}: duplicate turn of {row.flow}; make it again with --update")
                 flows[row.flow][key] = row.measures
     except FileNotFoundError:
         raise RunError(f"there is no baseline {path}; make it from a run you trust with --update") from None
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be read: {problem.strerror}") from None
     except ValueError as problem:
-        raise RunError(f"{path}:{number}: {problem}; where no edit explains it, make it again with --update") from None
+        raise RunError(f"{path}:{number}: {problem}; undo the edit, or make it again with --update") from None
     if not flows:
-        raise RunError(f"{path}: the baseline holds no turns; make it again with --update")
+        raise RunError(f"{path}: the baseline has no turns; make it again with --update")
     if header.check and header.check != _checksum(rows):
         raise RunError(f"{path} was edited after it was made; make it again with --update")
     return header, dict(flows)

@@ -21,63 +21,65 @@ ALPHA = 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Of one flow."""
+class RankedFlow:
+    """Mean of one flow, and True if no other flow is shown to be better."""
 
     flow: str
     mean: float
-    """Of the measure that tells flows apart."""
+    """Mean of the measure that separates flows."""
     is_best: bool
-    """Whether no other one is shown to be better in it."""
+    """True if no other flow is shown to be better in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
+    """Best flows of a run in the first primary quality that separates flows; `str()` gives a sentence."""
+
     measure: Measure
-    places: tuple[Place, ...]
-    """The highest mean first."""
+    places: tuple[RankedFlow, ...]
+    """Flows, the best mean first."""
     shown: bool = False
-    """Whether a quality is shown to differ between two flows by a smaller family, that of the comparison."""
+    """True if the smaller family of the comparison shows a quality to differ between two flows."""
 
     def __str__(self) -> str:
         names = [f"{place.flow} ({self.measure.show(place.mean)})" for place in self.places if place.is_best]
         many, name = len(self.places), self.measure.name
         if len(names) == many:
-            told = " once all pairs are tested together" if self.shown else ""
-            return f"no quality that decides tells the {many} flows apart{told}"
-        apart = ", not told apart" if len(names) > 1 else ""
-        return f"best in {name} of {many} flows: {' or '.join(names)}{apart}"
+            together = " in a test of all pairs" if self.shown else ""
+            return f"no primary quality separates the {many} flows{together}"
+        equal = ", no difference shown" if len(names) > 1 else ""
+        return f"best in {name} of {many} flows: {' or '.join(names)}{equal}"
 
     def to_json(self) -> dict[str, Any]:
         return {"measure": self.measure.name, "says": str(self), "flows": [asdict(place) for place in self.places]}
 
 
 def best(flows: Mapping[str, TurnTable], decide: Sequence[str], *, shown: bool = False) -> Best | None:
-    """Of three flows and more on the same turns; None where no quality that decides is known of all.
+    """Return the best of at least three flows on the same turns; None if no primary quality is known for all.
 
-    The first quality that tells any flows apart counts; `shown` as of `Best`.
+    The first quality that separates any flows counts. `shown` is as in `Best`.
     """
     names = [name for name in decide if measure(name) not in COSTS and all(_is_known(s, name) for s in flows.values())]
     if not names:
         return None
     better = _shown_better([*flows.values()], names)
-    place = next((number for number, found in enumerate(better) if found.any()), 0)
-    beaten, name = better[place].any(axis=0), names[place]
+    first = next((number for number, matrix in enumerate(better) if matrix.any()), 0)
+    beaten, name = better[first].any(axis=0), names[first]
     signs = 1.0 if measure(name).better == "higher" else -1.0
-    found = []
-    for (label, sheet), lost in zip(flows.items(), beaten.tolist(), strict=True):
-        values, there = sheet.column(name)
-        found.append(Place(flow=label, mean=float(values[there].mean()), is_best=not lost))
-    return Best(measure=measure(name), places=tuple(sorted(found, key=lambda of: -signs * of.mean)), shown=shown)
+    ranked = []
+    for (label, table), lost in zip(flows.items(), beaten.tolist(), strict=True):
+        values, applies = table.column(name)
+        ranked.append(RankedFlow(flow=label, mean=float(values[applies].mean()), is_best=not lost))
+    return Best(measure=measure(name), places=tuple(sorted(ranked, key=lambda flow: -signs * flow.mean)), shown=shown)
 
 
-def _is_known(sheet: TurnTable, name: str) -> bool:
-    values, there = sheet.column(name)
-    return bool(there.any()) and not np.isnan(values[there]).any()
+def _is_known(table: TurnTable, name: str) -> bool:
+    values, applies = table.column(name)
+    return bool(applies.any()) and not np.isnan(values[applies]).any()
 
 
 def _shown_better(flows: Sequence[TurnTable], names: Sequence[str]) -> np.ndarray:
-    """Whether flow i is shown to be better than flow j, by maxT over all pairs and names; shape (M, flows, flows)."""
+    """Return True at [m, i, j] if flow i is shown to be better than flow j in names[m], by maxT over all pairs."""
     size, better = len(flows), np.zeros((len(names), len(flows), len(flows)), dtype=bool)
     pairs = [(m, one, other) for m in range(len(names)) for one in range(size) for other in range(one + 1, size)]
     paired = [pair_measure(names[m], flows[one], flows[other]) for m, one, other in pairs]

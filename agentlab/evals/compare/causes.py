@@ -1,14 +1,14 @@
-"""Why a turn failed or was answered poorly: one cause a turn, by stated rules, with the event that shows it.
+"""Finds the cause of each failed or poor turn: one cause per turn, by fixed rules, with the event that shows it.
 
 run.causes()                    # a data frame: flow, conversation, turn, epoch, cause, event, why
-agentlab show RUN               # how many turns of each flow came to which cause
+agentlab show RUN               # number of turns per flow and cause
 
-A turn is poor where it failed, where it does not decline though it should, where a tool it calls or its arguments are
-not those expected, where its `answer_correctness` is below .5 (.3 where the reference is a paragraph), where a memory
-it should write is not written or the old one is left, where it writes what nothing asked for, or where its form is not
-the one asked for. The rules are tried in the order of `RULES`; the first that holds is the cause, so that a turn has
-the earliest step that went wrong and not all that followed from it. How well they agree with a reader's labels:
-`evals/bench/causes.py`, `results/LOG.md`.
+A turn is poor in these cases: it failed; it answers although it should decline; its tool calls or arguments are not
+the expected ones; its `answer_correctness` is below .5 (.3 if the reference is a paragraph); it misses an expected
+memory write, leaves a stale fact, or writes without need.
+
+The rules are tried in the order of `RULES`. The first rule that applies is the cause, so a turn gets the earliest step
+that went wrong. `evals/bench/causes.py` compares them with a reader's labels; see `results/LOG.md`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from agentlab.knowledge.refusal import declines
 
 POOR, POOR_PARAGRAPH = 0.5, 0.3
 STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
-"""Measures of which anything below 1 makes a turn poor."""
+"""Measures that make a turn poor if they are below 1."""
 LIMIT = "limit reached"
-"""How the decisions of flows end that say they must answer now."""
+"""Ending of a flow's decision to answer because of its step limit."""
 ANSWERING = ("answer", "fallback")
 Found = tuple[Event | None, str]
-"""The event that shows a cause, and what it shows."""
+"""Event that shows a cause, and the explanation."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cause:
     epoch: int
     cause: str
     event: int | None
-    """The id of the event in the trace; None where nothing happened that should have."""
+    """Id of the event in the trace; None if the cause is a missing event."""
     shown_by: str
     why: str
 
@@ -60,7 +60,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class GradedTurn:
-    """A turn with all that the rules look at."""
+    """Turn with everything that the rules read."""
 
     row: TurnRow
     turn: Turn
@@ -85,7 +85,7 @@ class GradedTurn:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether there is a reference and the reply has less than half of it."""
+        """Return True if the reply has too little of the reference answer."""
         if not has_reference(self.turn):
             return False
         references = self.turn.reference_answers
@@ -99,7 +99,7 @@ class GradedTurn:
 
     @property
     def reply_call(self) -> ModelCall | None:
-        """The call whose text is the reply, as far as the phases tell."""
+        """Return the last model call of a reply phase; None without one."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.completion is not None]
         return next((call for call in reversed(calls) if call.phase in ANSWERING), None)
 
@@ -143,7 +143,7 @@ def _wrong_tool(case: GradedTurn) -> Found | None:
 
 
 def _cut_off_call(case: GradedTurn) -> Found | None:
-    """The arguments of a call were cut off, and the tool did not run."""
+    """Detect a call whose arguments were cut off, so that the tool did not run."""
     if not case.is_wrong:
         return None
     cut = next((call for call in _cut(case) if call.phase not in ANSWERING), None)
@@ -168,7 +168,7 @@ def _retrieval_miss(case: GradedTurn) -> Found | None:
 
 
 def _memory_miss(case: GradedTurn) -> Found | None:
-    """What answers was not recalled; or what was told was not written."""
+    """Detect a missing recall of the evidence, or a missing write of a stated fact."""
     if case.is_wrong and case.low("memory_recall"):
         recall = case.last(MemoryOp)
         return recall, "what answers was not among the recalled facts" if recall else "did not recall"
@@ -183,12 +183,13 @@ def _stale_memory(case: GradedTurn) -> Found | None:
         return case.last(MemoryOp), "memory still holds the old version"
     if not case.is_wrong:
         return None
-    asked, said = content_stems(case.row.user), _names(case.reply_text)
-    wanted = {word for reference in case.turn.reference_answers for word in content_stems(reference)}
+    question, names = content_stems(case.row.user), _names(case.reply_text)
+    expected = {word for reference in case.turn.reference_answers for word in content_stems(reference)}
     for fact in case.recalled:
-        told = content_stems(fact)
-        other = (said & told) - asked - wanted
-        if other and asked & told and any(wanted & content_stems(newer) for newer in case.recalled if newer != fact):
+        stems = content_stems(fact)
+        other = (names & stems) - question - expected
+        rivals = (content_stems(newer) for newer in case.recalled if newer != fact)
+        if other and question & stems and any(expected & rival for rival in rivals):
             return case.last(MemoryOp), f"answers from an older fact: {shorten(fact, 120)}"
     return None
 
@@ -249,12 +250,12 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] =
     "needless memory": ((_needless_memory,), "it wrote to memory what nothing asked for"),
     "not told": ((), "a poor answer of an imported run, which has no trace"),
 }
-"""Cause -> its rules, in the order in which they are tried, and what it means."""
+"""Cause -> its rules and its meaning, in the order of the trials."""
 WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
 def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
-    """The first rule that holds; None where the turn is neither failed nor poor."""
+    """Return the cause and its evidence by the first rule that applies; None if the turn is not poor."""
     imported = case.row.wall_seconds is None
     for cause, (rules, _) in RULES.items():
         for rule in rules if not imported or cause in WITHOUT_A_TRACE else ():
@@ -264,22 +265,21 @@ def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
 
 
 def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
-    """Of every failed or poor turn; where the data set is not here, or has changed since, only of turns that failed."""
-
-    found = []
+    """Return the cause of every failed or poor turn; without the unchanged data set only of failed turns."""
+    result = []
     for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
         trace = run.traces.get(row.play) if case.is_poor else None
-        if case.is_poor and (known := cause_of(replace(case, events=trace.of_turn(row.turn) if trace else ()))):
-            cause, (event, why) = known
-            where = row.flow, row.conversation, row.turn, row.epoch
-            found.append(Cause(*where, cause, event.id if event else None, event.title if event else "", why))
-    return found
+        if case.is_poor and (match := cause_of(replace(case, events=trace.of_turn(row.turn) if trace else ()))):
+            cause, (event, why) = match
+            key = row.flow, row.conversation, row.turn, row.epoch
+            result.append(Cause(*key, cause, event.id if event else None, event.title if event else "", why))
+    return result
 
 
 def poor_turns(run: StoredRun) -> Iterator[str]:
-    """A line a flow: its causes, most frequent first."""
+    """Yield a line per flow with its causes, the most frequent first."""
     counted: dict[str, Counter[str]] = {flow: Counter() for flow in run.result.flows}
     for cause in causes(run):
         counted[cause.flow][cause.cause] += 1
@@ -295,5 +295,5 @@ def _cut(case: GradedTurn) -> list[ModelCall]:
 
 
 def _names(text: str) -> frozenset[str]:
-    """Stems of what is written with a capital or a digit: names, dates and numbers."""
+    """Return the stems of capitalised words and numbers: names, dates and figures."""
     return content_stems(" ".join(re.findall(r"\b(?:[A-Z]\w+|\d[\w.,:]*)", text)))

@@ -52,12 +52,10 @@ class ClaimResult:
         return {**asdict(self), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:
-        told = (
-            f", {format_more_conversations(self.more)} would tell" if self.reading == "undecided" and self.more else ""
-        )
-        return (
-            f"{self.reading}{told}: {self.b} against {self.a} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
-        )
+        is_open = self.reading == "undecided" and self.more
+        needed = f", {format_more_conversations(self.more or 0)} needed" if is_open else ""
+        sides = f"{self.b} against {self.a}"
+        return f"{self.reading}{needed}: {sides} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
 
 
 def evaluate_claims(
@@ -73,10 +71,10 @@ def evaluate_claims(
     """
     claims = [_claim(pair, improves, max_loss or {}) for pair in comparison.pairs]
     reached = 0.0
-    order = sorted(range(len(claims)), key=lambda place: claims[place].p)
-    for rank, place in enumerate(order):
-        reached = max(reached, min(1.0, claims[place].p * (len(claims) - rank)))
-        claims[place] = replace(claims[place], p_adjusted=reached)
+    order = sorted(range(len(claims)), key=lambda index: claims[index].p)
+    for rank, index in enumerate(order):
+        reached = max(reached, min(1.0, claims[index].p * (len(claims) - rank)))
+        claims[index] = replace(claims[index], p_adjusted=reached)
     return claims
 
 
@@ -110,7 +108,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
                 else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judged.margin)
             )
         worse = judged.is_beyond
-        word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be not worse"
+        word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be non-inferior"
         limit = "equal on these turns"
         if paired.changed:
             limit = f"at most {format_number(judged.bound, '+')} worse, margin {format_number(judged.margin)}"

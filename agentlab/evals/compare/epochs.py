@@ -1,6 +1,6 @@
-"""What playing everything several times says: how reliable a flow is.
+"""Reliability of a flow over repeated runs (epochs).
 
-run.passing("answer_f1")      pass@k: right in one of k epochs at least; pass^k: right in all of k
+run.passing("answer_f1")      pass@k: right in at least one of k epochs; pass^k: right in all k
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PASS_THRESHOLD = 0.5
-"""From this value on a turn counts as right."""
+"""Smallest value of a right turn."""
 
 
 def pass_at_k(tries: int, right: int, k: int) -> float:
-    """One of k tries at least is right: 1 - C(n - c, k) / C(n, k), unbiased (Chen et al., arXiv 2107.03374)."""
+    """Estimate P(at least one of k tries is right): 1 - C(n - c, k) / C(n, k) (Chen et al., arXiv 2107.03374)."""
     return 1 - math.comb(tries - right, k) / math.comb(tries, k)
 
 
 def pass_hat_k(tries: int, right: int, k: int) -> float:
-    """All of k tries are right: C(c, k) / C(n, k), unbiased (Yao et al., tau-bench, arXiv 2406.12045)."""
+    """Estimate P(all of k tries are right): C(c, k) / C(n, k) (Yao et al., tau-bench, arXiv 2406.12045)."""
     return math.comb(right, k) / math.comb(tries, k)
 
 
@@ -37,31 +37,31 @@ ESTIMATORS: dict[str, Callable[[int, int, int], float]] = {"pass@k": pass_at_k, 
 
 
 def reliability(values: Mapping[TurnKey, float], k: int) -> dict[str, tuple[float, Interval]]:
-    """`pass@k` and `pass^k` over turns that were played k times, with 95 % intervals over conversations."""
+    """Return `pass@k` and `pass^k` over turns with at least k epochs, with 95 % intervals over conversations."""
     tries: defaultdict[tuple[str, int], list[bool]] = defaultdict(list)
     for (conversation, turn, _), value in values.items():
         tries[conversation, turn].append(value >= PASS_THRESHOLD)
-    enough = {place: of for place, of in tries.items() if len(of) >= k}
+    enough = {turn: results for turn, results in tries.items() if len(results) >= k}
     if not enough:
         return {}
     names = [conversation for conversation, _ in enough]
-    found = ([estimate(len(of), sum(of), k) for of in enough.values()] for estimate in ESTIMATORS.values())
-    return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in found]), strict=True))
+    columns = ([estimate(len(each), sum(each), k) for each in enough.values()] for estimate in ESTIMATORS.values())
+    return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in columns]), strict=True))
 
 
 def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
-    """A row a flow and k (by default all up to the number of epochs): pass@k and pass^k of turns, and their intervals.
+    """Return pass@k and pass^k of turns with intervals, a row per flow and k (default: 1 to the number of epochs).
 
-    A turn is right from .5 on. Raises RunError where the run has fewer epochs than k, or no turn has the metric.
+    A turn is right from .5 on. Raises RunError if the run has fewer epochs than k, or no turn has the metric.
     """
     import pandas as pd
 
     flows, epochs = run.turn_values, epochs_of(run)
-    known = in_order(name for rows in flows.values() for row in rows.values() for name in row)
-    if metric not in known:
-        raise RunError(f"{run.path}: {plugins.unknown_name('measure of this run', metric, known)}")
+    names = in_order(name for rows in flows.values() for row in rows.values() for name in row)
+    if metric not in names:
+        raise RunError(f"{run.path}: {plugins.unknown_name('measure of this run', metric, names)}")
     if k is not None and not 1 <= k <= epochs:
-        raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; play it again with --epochs {max(k, 1)}")
+        raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; run it again with --epochs {max(k, 1)}")
     rows = []
     for flow, turns in flows.items():
         for size in [k] if k is not None else range(1, epochs + 1):
@@ -78,6 +78,6 @@ def epochs_of(run: StoredRun) -> int:
 
 
 def known_of(rows: Mapping[TurnKey, Values], metric: str) -> dict[TurnKey, float]:
-    """The metric of each turn that has one and knows it."""
-    found = {key: row.get(metric) for key, row in rows.items()}
-    return {key: float(value) for key, value in found.items() if value is not None}
+    """Return the metric of each turn with a known value."""
+    values = {key: row.get(metric) for key, row in rows.items()}
+    return {key: float(value) for key, value in values.items() if value is not None}

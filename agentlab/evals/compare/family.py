@@ -1,4 +1,4 @@
-"""A family of measures tested together: which of them differ, by maxT."""
+"""Tests a family of measures together, by maxT."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ TEST_ASSUMPTION = (
 
 
 class MeasureOutcome(NamedTuple):
-    """Of one measure; None is not known."""
+    """Result of the test of one measure."""
 
     p: float | None
+    """p-value of the measure alone; None if a value is unknown."""
     p_adjusted: float | None
-    """For the whole family; None where the measure could not be rejected, whatever the signs, and is no part of it."""
+    """p-value for the family; None if no signs could reject the measure, which then is not in the family."""
     family: int
-    """The number of measures that are tested together."""
+    """Number of measures that are tested together."""
 
 
 def run_family_test(
@@ -33,49 +34,44 @@ def run_family_test(
     two_sided: bool,
     families: Sequence[object] = (),
 ) -> list[MeasureOutcome]:
-    """Of each member; their conversations must be numbered alike.
+    """Return the outcome of each member; the members must number their conversations alike.
 
-    `families`: to which each belongs, by default to one. In a family is what could be rejected at all. Where only k
-    conversations differ, p is at least 2 ** -k, whatever the signs; what cannot raise an alarm must not make the others
-    pay (Tarone 1990).
+    `families` assigns each member to a family, by default to one. A family contains only members that could be
+    rejected: if k conversations differ p is at least 2 ** -k. A member that cannot be rejected must not weaken the
+    correction of the others (Tarone 1990).
     """
-    found = [MeasureOutcome(1.0 if len(member.differences) else None, None, 0) for member in members]
-    changed = [place for place, member in enumerate(members) if member.changed]
+    outcomes = [MeasureOutcome(1.0 if len(member.differences) else None, None, 0) for member in members]
+    changed = [index for index, member in enumerate(members) if member.changed]
     if not changed:
-        return found
-    sums = np.column_stack([members[place].sums for place in changed])
+        return outcomes
+    sums = np.column_stack([members[index].sums for index in changed])
     flips = SignFlips(sums, two_sided=two_sided)
-    certain = np.array(
-        [
-            constant_shift_p_value(members[p].conversations, two_sided) if members[p].is_constant_shift else 1
-            for p in changed
-        ]
-    )
-    certain = np.where(two_sided | (sums.sum(axis=0) > 0), certain, 1.0)
-    testable = (np.minimum(flips.minimum_p_values(), certain) <= alpha) & np.array(
-        [members[p].conversations > 1 for p in changed]
-    )
+    own = [members[index] for index in changed]
+    shift_p = [constant_shift_p_value(m.conversations, two_sided) if m.is_constant_shift else 1 for m in own]
+    constant = np.where(two_sided | (sums.sum(axis=0) > 0), np.array(shift_p), 1.0)
+    several = np.array([member.conversations > 1 for member in own])
+    testable = (np.minimum(flips.minimum_p_values(), constant) <= alpha) & several
     families = families or [None] * len(members)
-    of = [families[place] for place in changed]
-    for family in dict.fromkeys(of):
-        own = np.array([other == family for other in of])
-        tested, size = flips.test(own & testable), int((own & testable).sum())
-        for column in np.flatnonzero(own).tolist():
-            p = min(float(tested.p[column]), float(certain[column]))
-            adjusted = min(float(tested.p_adjusted[column]), float(certain[column]) * size)
-            found[changed[column]] = MeasureOutcome(p, adjusted if testable[column] else None, size)
-        for place, outcome in enumerate(found):
-            if families[place] == family:
-                found[place] = outcome._replace(family=size)
-    return found
+    family_of = [families[index] for index in changed]
+    for family in dict.fromkeys(family_of):
+        inside = np.array([other == family for other in family_of])
+        tested, size = flips.test(inside & testable), int((inside & testable).sum())
+        for column in np.flatnonzero(inside).tolist():
+            p = min(float(tested.p[column]), float(constant[column]))
+            adjusted = min(float(tested.p_adjusted[column]), float(constant[column]) * size)
+            outcomes[changed[column]] = MeasureOutcome(p, adjusted if testable[column] else None, size)
+        for index, outcome in enumerate(outcomes):
+            if families[index] == family:
+                outcomes[index] = outcome._replace(family=size)
+    return outcomes
 
 
 def constant_shift_p_value(conversations: int, two_sided: bool = False) -> float:
-    """A p-value for a difference that is the same, and not 0, on every turn of all: 2 * 4**-conversations, one-sided.
+    """Return the p-value of a nonzero difference that is equal on every turn: 2 * 4**-conversations, one-sided.
 
-    If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0 (the differences of k
-    form paths, and by Motzkin and Straus 1965 the weight on the edges of a graph without triangles is at most 1/4), and
+    If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0: the pairs that differ
+    by k form paths, and the edges of a graph without triangles have at most weight 1/4 (Motzkin and Straus 1965). Also,
     P(difference > 0) <= 1/2. So n independent turns agree on some k > 0 with probability at most 1/2 * (1/4)**(n - 1).
-    Turns of one conversation may hang together; conversations are what is independent, and n counts them.
+    Only conversations are independent of each other, so n counts conversations.
     """
     return (4 if two_sided else 2) * 0.25**conversations

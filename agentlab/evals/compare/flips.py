@@ -1,4 +1,4 @@
-"""Which turns flipped and why: what both sides replied, and the reasons of their scores, worst first."""
+"""Finds the turns that flipped between two sides, and formats both replies with the reasons of their scores."""
 
 from __future__ import annotations
 
@@ -34,41 +34,40 @@ class Flip:
 
 
 def flips(measures: Iterable[PairedMeasure]) -> list[Flip]:
-    """Of all quality metrics, those that moved most first."""
-    found = []
+    """Return the flips of all quality metrics; within a metric the largest change comes first."""
+    result = []
     for paired in measures:
         if paired.measure in COSTS or not len(paired.differences):
             continue
         crossed = np.flatnonzero((paired.a < 0.5) != (paired.b < 0.5))
-        found += [
-            _flip(paired, place) for place in crossed[np.argsort(-np.abs(paired.differences[crossed]), kind="stable")]
-        ]
-    return found
+        order = np.argsort(-np.abs(paired.differences[crossed]), kind="stable")
+        result += [_flip(paired, index) for index in crossed[order]]
+    return result
 
 
-def largest_losses(paired: PairedMeasure, most: int) -> list[Flip]:
-    """The turns that lost most, of any measure; none that lost nothing."""
+def largest_losses(paired: PairedMeasure, max_turns: int) -> list[Flip]:
+    """Return up to `max_turns` turns with the largest losses in a measure, without turns that lost nothing."""
     if not len(paired.losses):
         return []
-    order = np.argsort(-paired.losses, kind="stable")[:most]
-    return [_flip(paired, place) for place in order if paired.losses[place] > 0]
+    order = np.argsort(-paired.losses, kind="stable")[:max_turns]
+    return [_flip(paired, index) for index in order if paired.losses[index] > 0]
 
 
-def _flip(paired: PairedMeasure, place: int) -> Flip:
-    return Flip(paired.measure.name, *paired.keys[place], float(paired.a[place]), float(paired.b[place]))
+def _flip(paired: PairedMeasure, index: int) -> Flip:
+    return Flip(paired.measure.name, *paired.keys[index], float(paired.a[index]), float(paired.b[index]))
 
 
 RepliesByTurn = dict[tuple[str, TurnKey], TurnRow]
-"""By flow and turn."""
+"""Flow and turn -> row of the turn."""
 
 
 def replies_of(run: StoredRun, wanted: Collection[tuple[str, TurnKey]]) -> RepliesByTurn:
-    """What was said on these turns of these flows; the run is read once for all of them."""
+    """Return the rows of the `wanted` turns; the run is read once."""
     return {(row.flow, row.key): row for row in run.rows(lambda row: (row.flow, row.key) in wanted)} if wanted else {}
 
 
 def format_flips(flips: Sequence[Flip], sides: Sequence[tuple[str, RepliesByTurn, str]]) -> list[str]:
-    """For each flip where it is and what was asked; of each (name, said, flow) the reply and the score's reason."""
+    """Return lines for each flip: turn and question, then for each side (name, rows, flow) the reply and the reason."""
     lines = []
     for flip in flips:
         rows = [(name, rows[flow, flip.key]) for name, rows, flow in sides]

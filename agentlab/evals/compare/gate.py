@@ -3,21 +3,19 @@
     write_baseline(run, "evals/baselines/laws.jsonl")
     verdict = gate(another_run, "evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
 
-The loss of a measure is its mean difference in the worse direction, turn by turn on the turns of the baseline. What can
-be said of it is in `judgement`. Two to four measures decide, those the baseline names as `primary`; the rest advises.
-Where nobody chose them and turns failed, that they did decides, too.
+The loss of a measure is its mean difference in the worse direction, turn by turn, on the turns of the baseline.
+`judgement` gives the verdict of one measure. The two to four primary measures of the baseline decide; the others are
+only reported. If the primary measures are the default ones and turns failed, `failed` is a primary measure, too.
 
-    unchanged     every deciding measure of every flow is equal on every turn: a statement about these turns.
-    pass          every one passes or is unchanged. All must, so passing needs no correction (an intersection-union
-                  test).
+    unchanged     every primary measure of every flow is equal on every turn: a statement about these turns.
+    pass          every one passes or is unchanged. All must, so no correction is needed (an intersection-union test).
     regression    one of them is worse, tested as one family over all flows.
-    inconclusive  neither.
+    inconclusive  none of these.
 
-A difference that is the same on every turn has no visible noise: its p-value is `family.constant_shift_p_value`,
-which reaches
-further down than signs do. So one more call on every turn is a regression from four conversations on. On one
-conversation nothing can be shown. Seconds that were measured in two runs shift by run, which no test over conversations
-sees: latency decides only where both sides are replays or recordings, and advises elsewhere.
+A difference that is equal on every turn has no noise. Its p-value is `family.constant_shift_p_value`, which can be
+smaller than that of sign flips: one more call on every turn is a regression from four conversations on. One
+conversation can show nothing. Live seconds differ from run to run, which no test over conversations detects. So latency
+is primary only between replays or recordings.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ from agentlab.evals.store.run import StoredRun, check_comparable
 QUALITY_MARGIN = 0.05
 GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
 GATED_COSTS["latency_s"] = 0.20
-"""Costs that are judged unasked, and their margins, in shares of the baseline's mean."""
+"""Costs that are always gated, and their margins, in shares of the baseline's mean."""
 MEASURED_LIVE = "measured live in two runs"
 WORST_FIRST = ("worse beyond margin", "worse, size undecided", "undecided", "pass", "unchanged")
 
@@ -109,7 +107,7 @@ class GateVerdict:
         if self.result == "inconclusive":
             open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
             needed = [judged.more for judged in open_ if judged.more]
-            told = f", {format_more_conversations(max(needed))} would tell" if len(needed) == len(open_) else ""
+            told = f", {format_more_conversations(max(needed))} needed" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].change}{more} undecided{told} ({sides})"
         moved = {judged.measure.name for judged in self.deciding if judged.kind == "pass"}
@@ -146,7 +144,7 @@ def gate(
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
     notes = []
     for older in (str(run.path),) * (not run.is_sealed) + (str(baseline),) * (not header.check):
-        notes.append(f"{older} is older than seals: whether it was edited since cannot be told")
+        notes.append(f"{older} predates checksums; edits cannot be detected")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
     if new := [label for label in flows if label not in held]:
@@ -181,11 +179,11 @@ def check_gate_inputs(
     flows: Sequence[str],
     baseline_turns: Mapping[str, Any],
 ) -> None:
-    """Raise RunError where a run cannot be held against the baseline `name`.
+    """Raise RunError if a run cannot be compared with the baseline `name`.
 
-    `mine` as of `check_comparable`; `declared` the primary measures of the run's spec, `held` the baseline's flows.
+    `mine` is as in `check_comparable`. `declared` are the primary measures of the run's spec, `flows` its flows.
     """
-    # A grader that is new has no say over scores that are in the baseline.
+    # A new grader does not affect the scores of the baseline.
     graders = {name: sha for name, sha in mine["graders"].items() if name in header.graders}
     check_comparable({"name": name, **asdict(header)}, {**mine, "graders": graders})
     for label in baseline_turns:
@@ -203,9 +201,9 @@ def check_gate_inputs(
 def primary_measures(
     header: BaselineHeader, baseline_turns: Mapping[str, Mapping[TurnKey, Values]], declared: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The measures that decide, and what decides, too, where turns fail: that they do, unless somebody chose.
+    """Return the primary measures, and those that become primary if turns fail, unless the user chose.
 
-    What failed on either side is alike under all signs, so it may choose what is tested.
+    The number of failures of both sides together is the same under all sign flips, so it may select the tests.
     """
     usual = primary_family(baseline_turns.values(), declared)
     primary = header.primary or usual
@@ -213,23 +211,23 @@ def primary_measures(
 
 
 class GatedMeasure(NamedTuple):
-    """A measure of a flow that is judged."""
+    """Measure of a flow that the gate tests."""
 
     flow: str
     advises: str
-    """Why it does not decide; "" where it does."""
+    """Reason why it is not primary; "" if it is."""
     paired: PairedMeasure
 
     def measure_verdicts(
         self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any
     ) -> Judgement:
-        """With its margin; `more` as of `Judgement`."""
+        """Return its judgement; `more` are further fields of `Judgement`."""
         share = relative_margin(self.paired.measure.name, margins)
         return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
 
 
 def relative_margin(name: str, margins: Mapping[str, float]) -> float:
-    """The margin of a measure: absolute for quality, of costs a share of the baseline's mean."""
+    """Return the margin of a measure: absolute for quality, a share of the baseline's mean for costs."""
     return margins.get(name, GATED_COSTS.get(name, QUALITY_MARGIN))
 
 
@@ -241,7 +239,7 @@ def gated_measures(
     *,
     seconds_decide: bool,
 ) -> tuple[list[GatedMeasure], list[str]]:
-    """What is judged, from the turns of each flow of the baseline, and what cannot be: it is not known there."""
+    """Return the measures to test, by flow of the baseline, and the names of those that are unknown in the baseline."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
     laid_out = make_turn_tables(
         [*baseline.values(), *(run[flow] for flow in baseline)], dict(enumerate([*keys.values(), *keys.values()]))
@@ -261,7 +259,7 @@ def gated_measures(
                 GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired)
             )
     if all(member.advises for member in members):
-        raise RunError(f"nothing is left that decides: {', '.join(primary)} are left out, unknown, or measured live")
+        raise RunError(f"no primary measure is left: {', '.join(primary)} are left out, unknown, or measured live")
     return members, unknown
 
 
@@ -275,10 +273,10 @@ def evaluate_measures(
     seconds_decide: bool = False,
     tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """The judgements, worst first, and what else is to be said, from the turns of each flow of the baseline.
+    """Return the judgements of all measures, worst first, and notes.
 
-    Without `primary`, `measures.primary_family` decides. Latency decides only with `seconds_decide`. `tested` judges
-    the members, by default all of them once; a gate that looks on has its own tests and bounds.
+    Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
+    `seconds_decide`. `tested` returns the judgements of the members; the sequential gate passes its own tests.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
@@ -292,12 +290,12 @@ def evaluate_measures(
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
     if live:
-        notes.append("latency was measured live in two runs, and seconds shift by run: it advises")
+        notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
     return tuple(sorted(judged, key=severity_key)), tuple(notes)
 
 
 def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
-    """For sorting: what decides, then what advises."""
+    """Return a sort key: primary measures first, then the worst verdict and the largest loss."""
     rank = WORST_FIRST.index(measure_verdicts.verdict)
     size = measure_verdicts.loss / (measure_verdicts.paired.max_change[0] or 1.0) if measure_verdicts.loss else 0.0
     return bool(measure_verdicts.advises), rank, -size
@@ -306,7 +304,7 @@ def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
 def check_arguments(
     baseline: Mapping[str, Mapping[TurnKey, Values]], margins: Mapping[str, float], alpha: float
 ) -> None:
-    """Raise RunError for a margin or an alpha that is none, and for a measure that the baseline does not have."""
+    """Raise RunError for an invalid margin or alpha, and for a measure that the baseline does not have."""
     known = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():
         if name not in known:
@@ -314,4 +312,4 @@ def check_arguments(
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
     if not 0 < alpha < 0.5:
-        raise RunError(f"alpha is {alpha}; it must lie between 0 and .5")
+        raise RunError(f"alpha is {alpha}; it must be between 0 and .5")

@@ -1,17 +1,17 @@
-"""The one judgement of a measure: B against A, with a margin or without.
+"""Verdict on one measure, B against A, with a margin or without.
 
-    unknown    a turn of one side is not known, so the whole is not
+    unknown    a value of one side is unknown
     unchanged  every turn is equal: a statement about these turns
     better, worse
-               the sign-flip test of the whole family rejects at alpha; with a margin only a loss is looked for, and it
-               is beyond the margin or of a size that is undecided
+               the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
+               is beyond the margin or of undecided size
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
-    undecided  none of these is shown; `more` says how many conversations more would
+    undecided  none of these; `more` is the number of conversations needed beyond these
 
-The bounds are `statistics.loss_bound`, which assumes no distribution. Of a metric between 0 and 1 none can pass with
-fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05, 29 at .10: with fewer, it is not yet
-unlikely that a break of one conversation in twenty has stayed unseen. Costs have no end; what is assumed of them says
-`Paired.reach`. The gate that looks on brings bounds of its own, which hold at all looks together.
+The bounds are those of `statistics.loss_bound`, which assumes no distribution. A metric between 0 and 1 cannot pass
+with fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05 and 29 at .10. Fewer conversations could
+miss a break of one in twenty. `PairedMeasure.max_change` states the assumption about costs, which have no upper limit.
+The sequential gate has its own bounds, which hold at all looks together.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from agentlab.evals.store.measures import COSTS, Measure, format_number
 
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
-"""What a comparison without margins calls the kinds that are not called by their name."""
+"""Verdicts of a comparison without margins, for kinds with another name there."""
 
 
 def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | None:
-    """The mean loss is at most this, or with sign -1 at least, at level 1 - alpha; None where nothing bounds it."""
+    """Return the upper bound of the mean loss, or with sign -1 the lower one, at level 1 - alpha; None if none."""
     if not paired.changed:
         return float(paired.losses.mean()) if len(paired.losses) else None
-    found = loss_bound(sign * paired.sums, paired.counts, paired.max_change[sign < 0], alpha)
-    return None if found is None else sign * found
+    bound = loss_bound(sign * paired.sums, paired.counts, paired.max_change[sign < 0], alpha)
+    return None if bound is None else sign * bound
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judgement:
-    """Of one measure of one flow; losses, margin and bounds are in the units of the measure."""
+    """Verdict on one measure of one flow; losses, margin and bounds are in units of the measure."""
 
     flow: str
-    """B, as results call it."""
+    """Name of B."""
     paired: PairedMeasure
     p: float | None
-    """By flipping the signs of whole conversations."""
+    """p-value of the sign-flip test over conversations."""
     p_adjusted: float | None
-    """For its family; None where no signs could have rejected it."""
+    """p-value for its family; None if no signs could reject the measure."""
     family: int
-    """How many measures are tested together."""
+    """Number of measures that are tested together."""
     alpha: float
     share: float | None = None
-    """The margin, of costs as a share of A's mean; None: differences of both directions are looked for."""
+    """Margin, for costs as a share of A's mean; None for a test in both directions."""
     advises: str = ""
-    """Why it does not decide; "" where it does."""
+    """Reason why it is not primary; "" if it is."""
     ci95: Interval = None
-    """Of B - A, where it was worked out."""
+    """95 % interval of B - A, if it was computed."""
     bounds: Callable[[PairedMeasure, float, float], float | None] = bound_of_all
     is_cut: bool = False
-    """Whether the run ended before anything was decided: equal so far is not equal to the end."""
+    """True if the run ended before a verdict; equal turns so far then prove nothing."""
 
     @property
     def measure(self) -> Measure:
@@ -77,12 +77,12 @@ class Judgement:
 
     @property
     def primary(self) -> bool:
-        """Whether it decides."""
+        """Return True for a primary measure."""
         return not self.advises
 
     @property
     def n(self) -> int:
-        """Pairs of turns."""
+        """Return the number of paired turns."""
         return len(self.paired.keys)
 
     @property
@@ -99,22 +99,22 @@ class Judgement:
 
     @property
     def changed(self) -> bool:
-        """Whether any turn differs."""
+        """Return True if any turn differs."""
         return self.paired.changed
 
     @property
     def level(self) -> float:
-        """The one-sided level that the family leaves to each of its tests."""
+        """Return the one-sided level of one test after the correction for the family."""
         return self.alpha / (2 if self.share is None else 1) / max(1, self.family)
 
     @cached_property
     def loss(self) -> float | None:
-        """The mean difference for the worse; None where it is not known."""
+        """Return the mean difference in the worse direction; None if unknown."""
         return float(self.paired.losses.mean()) if len(self.paired.losses) else None
 
     @property
     def difference(self) -> float | None:
-        """B - A."""
+        """Return the mean of B - A; None if unknown."""
         return None if self.loss is None else self.paired.direction * self.loss
 
     @property
@@ -127,12 +127,12 @@ class Judgement:
 
     @cached_property
     def bound(self) -> float | None:
-        """The loss is at most this, at level 1 - alpha; None where nothing bounds it."""
+        """Return the upper bound of the loss at level 1 - alpha; None if there is no bound."""
         return self.bounds(self.paired, 1.0, self.alpha)
 
     @property
     def is_beyond(self) -> bool:
-        """Whether a loss within the margin is excluded, for the whole family."""
+        """Return True if a loss within the margin is excluded, for the whole family."""
         least = self.bounds(self.paired, -1.0, self.alpha / max(1, self.family))
         return least is not None and least > self.margin
 
@@ -142,7 +142,7 @@ class Judgement:
             return "unknown"
         excluded = False
         if self.share is not None and self.bound is not None:
-            # A rounding error is not a loss.
+            # Ignore rounding errors.
             excluded = self.bound <= self.margin + 1e-12 * max(1.0, self.margin)
         if not self.changed and not (self.is_cut and not excluded):
             return "unchanged"
@@ -158,7 +158,7 @@ class Judgement:
 
     @property
     def verdict(self) -> str:
-        """The kind as it is printed."""
+        """Return the verdict as it is printed."""
         if self.share is None:
             return IN_A_PAIR.get(self.kind, self.kind)
         if self.kind == "worse":
@@ -167,7 +167,7 @@ class Judgement:
 
     @cached_property
     def visible(self) -> float | None:
-        """The smallest true loss that is found in 80 % of such runs; None where none can be, or it is not known."""
+        """Return the loss that is detected with 80 % power; None if there is none or it is unknown."""
         if self.advises or self.loss is None or self.a is None:
             return None
         found = detectable_loss(self.paired.sums, self.paired.counts, self.level)
@@ -177,16 +177,16 @@ class Judgement:
         if self.share is not None:
             if self.bound is None:
                 return None
-            # Below this, the bound would lie within the margin too often to be called worse.
+            # A smaller loss is too often within the margin to get the verdict worse.
             error = standard_error(self.paired.sums, self.paired.counts)
             found = max(found, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
             room = math.inf if self.measure in COSTS else self.a
             room = 1 - self.a if self.measure.name == "failed" else room
-        return found if found <= room else None  # the mean has no room for more
+        return found if found <= room else None  # the mean cannot change by more
 
     @cached_property
     def more(self) -> int | None:
-        """How many conversations more, like these, would tell; None where none would, or it is not asked."""
+        """Return the conversations needed beyond these for a verdict; None if no number helps or there is a verdict."""
         if self.kind != "undecided" or self.advises or self.conversations < 2 or self.loss is None:
             return None
         sums, counts = self.paired.sums, self.paired.counts
@@ -200,7 +200,7 @@ class Judgement:
 
     @property
     def cells(self) -> list[str]:
-        """Of a table of pairs: n, both means, their difference and its interval, p adjusted, and what was shown."""
+        """Return the cells of a table row: n, both means, difference, interval, adjusted p and verdict."""
         interval = f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]" if self.ci95 else "-"
         means = [self.measure.show(self.a), self.measure.show(self.b), format_number(self.difference, "+")]
         p = "-" if self.p_adjusted is None else f"{self.p_adjusted:.2g}"
@@ -208,12 +208,12 @@ class Judgement:
 
     @property
     def change(self) -> str:
-        """From where to where."""
+        """Return measure, flow and both means as text."""
         return f"{self.measure.name} of {self.flow} {self.measure.show(self.a)} -> {self.measure.show(self.b)}"
 
     @property
     def why(self) -> str:
-        """The kind in words, where there is a margin."""
+        """Return the verdict with its figures as a sentence; for measures with a margin."""
         if self.loss is None:
             return "undecided: unknown in this run, known in the baseline"
         if self.kind == "unchanged":
@@ -232,13 +232,13 @@ class Judgement:
         if self.kind == "worse":
             tests = f"over {self.family} tests" if self.family > 1 else "in one test"
             return f"{self.verdict}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
-        told = "no number of conversations like these would tell"
+        told = "more conversations like these do not help"
         if self.advises:
             return f"undecided: {moved}, {most}; {limit}"
         if self.conversations < 2:
-            told = "one conversation cannot tell"
+            told = "one conversation is too few"
         elif self.more:
-            told = f"{format_more_conversations(self.more)} would tell"
+            told = f"{format_more_conversations(self.more)} needed"
         return f"undecided, {told}: {moved}, {most}; {limit}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""One measure on the same turns of two sides, as columns: a row a turn, and sums a conversation."""
+"""Pairs one measure on the same turns of two sides: a row per turn, and sums per conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentlab.evals.store.measures import COSTS, Measure, TurnKey, Values, measu
 
 
 class TurnTable:
-    """The turns of one side in the order of their keys; `conversations` numbers the conversations of all sides."""
+    """Turns of one side in the order of `keys`; `conversations` numbers the conversations of all sides."""
 
     def __init__(
         self, rows: Mapping[TurnKey, Values], keys: Sequence[TurnKey], conversations: Mapping[str, int]
@@ -25,18 +25,18 @@ class TurnTable:
         self._columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values, NaN where one is not known, and whether the measure applies to the turn."""
+        """Return the values, NaN if unknown, and a mask of the turns that have the measure; shape (turns,) each."""
         if name not in self._columns:
-            there = np.array([name in row for row in self._rows], dtype=bool)
-            self._columns[name] = np.array([row.get(name) for row in self._rows], dtype=float), there
+            applies = np.array([name in row for row in self._rows], dtype=bool)
+            self._columns[name] = np.array([row.get(name) for row in self._rows], dtype=float), applies
         return self._columns[name]
 
 
 def make_turn_tables(
     sides: Iterable[Mapping[TurnKey, Values]], keys: Mapping[int, Sequence[TurnKey]] | None = None
 ) -> list[TurnTable]:
-    """A sheet of each side; `keys` names, by the place of a side, the turns to take of it instead of all."""
-    chosen = [(rows, (keys or {}).get(place) or sorted(rows)) for place, rows in enumerate(sides)]
+    """Return a table per side; `keys` maps the index of a side to its turns, by default all."""
+    chosen = [(rows, (keys or {}).get(index) or sorted(rows)) for index, rows in enumerate(sides)]
     names = sorted({key[0] for _, taken in chosen for key in taken})
     conversations = {name: number for number, name in enumerate(names)}
     return [TurnTable(rows, taken, conversations) for rows, taken in chosen]
@@ -44,31 +44,31 @@ def make_turn_tables(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairedMeasure:
-    """One measure on the same turns of A and B."""
+    """Values of one measure on the same turns of A and B."""
 
     measure: Measure
     keys: tuple[TurnKey, ...]
     a: np.ndarray
     b: np.ndarray
-    """A number a turn, NaN where it is not known."""
+    """Values of B per turn, like `a`; NaN if unknown."""
     conversation_numbers: np.ndarray
-    """The number of each turn's conversation, of `size`."""
+    """Number of each turn's conversation, below `size`."""
     size: int
 
     @property
     def means(self) -> tuple[float | None, float | None]:
-        """Of A and of B; None where a value is unknown."""
+        """Return the means of A and B; None if a value is unknown."""
         return _mean(self.a), _mean(self.b)
 
     @cached_property
     def differences(self) -> np.ndarray:
-        """B - A, a number a turn; empty where one of them is not known, for a part is not the whole.
+        """Return B - A per turn; empty if any value is unknown.
 
-        To twelve places: .9 - .7 and .8 - .6 are one loss, and are not to differ by a rounding error. A quality to six:
-        vectors are computed in batches, and their last digits depend on what else is in the batch.
+        Costs are rounded to twelve digits, so that .9 - .7 and .8 - .6 are equal. Qualities are rounded to six, since
+        the last digits of vectors depend on their batch.
         """
-        found: np.ndarray = np.round(self.b - self.a, 12 if self.measure in COSTS else 6)
-        return np.empty(0) if np.isnan(found).any() else found
+        differences: np.ndarray = np.round(self.b - self.a, 12 if self.measure in COSTS else 6)
+        return np.empty(0) if np.isnan(differences).any() else differences
 
     @property
     def changed(self) -> bool:
@@ -76,27 +76,27 @@ class PairedMeasure:
 
     @property
     def is_constant_shift(self) -> bool:
-        """Whether every turn of several changed by the same."""
+        """Return True if at least two turns changed, all by the same amount."""
         return self.changed and len(self.differences) > 1 and float(np.ptp(self.differences)) == 0
 
     @property
     def direction(self) -> float:
-        """1 where more is worse, else -1."""
+        """Return 1 if more is worse, else -1."""
         return -1.0 if self.measure.better == "higher" else 1.0
 
     @property
     def losses(self) -> np.ndarray:
-        """The differences in the worse direction."""
+        """Return the differences, positive if B is worse."""
         return self.direction * self.differences
 
     @cached_property
     def sums(self) -> np.ndarray:
-        """Of the losses, shape (size,)."""
+        """Return the sums of the losses per conversation, shape (size,)."""
         return np.bincount(self.conversation_numbers, weights=self.losses, minlength=self.size)
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Of turns, shape (size,)."""
+        """Return the numbers of turns per conversation, shape (size,)."""
         return np.bincount(self.conversation_numbers, minlength=self.size).astype(float)
 
     @property
@@ -105,28 +105,28 @@ class PairedMeasure:
 
     @property
     def max_change(self) -> tuple[float, float]:
-        """The most that a turn is taken to lose, and to gain.
+        """Return the assumed largest loss and largest gain of a turn.
 
-        A metric goes from 0 to 1, or as far as it was seen. Costs have no end: a conversation that was not seen is
-        taken to lose at most the mean of A, which doubles it, or the most that one was seen to lose.
+        A metric has the range 0 to 1, or the observed range if it is larger. Costs have no upper limit. The assumption
+        is that no unseen conversation loses more than the mean of A, or than the largest observed loss.
         """
         if self.measure not in COSTS or self.measure.name == "failed":
-            seen = np.concatenate([self.a, self.b])
-            span = max(1.0, float(seen.max())) - min(0.0, float(seen.min()))
+            values = np.concatenate([self.a, self.b])
+            span = max(1.0, float(values.max())) - min(0.0, float(values.min()))
             return span, span
         has = self.counts > 0
-        moved = self.sums[has] / self.counts[has]
+        changes = self.sums[has] / self.counts[has]
         usual = abs(float(self.a.mean()))
-        return max(usual, float(moved.max())), max(usual, float(-moved.min()))
+        return max(usual, float(changes.max())), max(usual, float(-changes.min()))
 
 
 def pair_measure(name: str, a: TurnTable, b: TurnTable) -> PairedMeasure:
-    """The measure on the turns of two sheets of the same keys; raises RunError where one side was not scored."""
+    """Pair a measure of two tables with the same keys; raises RunError if only one side has a score on a turn."""
     (x, in_a), (y, in_b) = a.column(name), b.column(name)
-    for place in np.flatnonzero(in_a != in_b).tolist():
-        where = turn_name(a.keys[place])
-        raise RunError(f"{where} was scored for {name} on one side only; the scores are not of one making")
-    keys = tuple(key for key, there in zip(a.keys, in_a, strict=True) if there)
+    for index in np.flatnonzero(in_a != in_b).tolist():
+        turn = turn_name(a.keys[index])
+        raise RunError(f"{turn} has {name} on one side only; regrade both runs with `agentlab score`")
+    keys = tuple(key for key, applies in zip(a.keys, in_a, strict=True) if applies)
     return PairedMeasure(
         measure=measure(name),
         keys=keys,

@@ -79,7 +79,7 @@ class FlowPair:
         """Return the verdicts of the primary measures as a sentence."""
         decisive = [d for d in self.differences if d.primary]
         found = [str(d) for d in decisive if d.is_shown]
-        for told, unknown in (("no difference shown in", False), ("not known of both:", True)):
+        for told, unknown in (("no difference shown in", False), ("unknown for one side:", True)):
             rest = [d.measure.name for d in decisive if not d.is_shown and (d.kind == "unknown") == unknown]
             found += [f"{told} {', '.join(rest)}"] if rest else []
         return f"{self.b} against {self.a}: {'; '.join(found)}"
@@ -168,7 +168,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
             " same `primary`"
         )
     theirs = b.turn_values
-    # What a fork took over from a run is in both, and tells nothing.
+    # The turns before a fork are the same in both runs.
     since = max(run.header.get("fork", {}).get("turn", 0) for run in (a, b))
     mine, theirs = ({flow: _turns_from(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
     if len(flows) > 2:
@@ -189,7 +189,7 @@ def _turns_from(turn: int, rows: dict[TurnKey, Values]) -> dict[TurnKey, Values]
 
 
 class FlowSides(NamedTuple):
-    """Two columns of turns to be compared, by the names they are to have."""
+    """Turns of two sides to compare, with the names to show."""
 
     a_name: str
     a: dict[TurnKey, Values]
@@ -216,11 +216,11 @@ def compare_turns(
     *,
     latency_decides: bool,
 ) -> Comparison:
-    """All pairs as one question; each has the same turns on both sides, and `declared` decides.
+    """Compare all pairs as one family; each pair has the same turns on both sides.
 
-    `seconds`: whether latency may decide. The flows of one run take turns, and seconds of two runs shift.
-    `slices_by_turn`: the
-    slices that each turn lies in.
+    `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
+    runs are not comparable. `slices_by_turn` maps each turn to its slices. Raises RunError if a turn is missing on one
+    side.
     """
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):
@@ -259,7 +259,7 @@ def compare_turns(
 def _judged(
     named: Sequence[FlowSides], columns: Mapping[tuple[int, str], PairedMeasure], decide: Sequence[str]
 ) -> list[list[Judgement]]:
-    """Of each pair all measures, tested as two families over all pairs: what decides, and what advises."""
+    """Return the judgements of each pair; primary and secondary measures are two families over all pairs."""
     known = {place: paired for place, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
     intervals = dict(zip(known, (interval for _, interval in means), strict=True))
@@ -283,7 +283,7 @@ def _judged(
 def _slices(
     pairs: Sequence[FlowPair], decide: Sequence[str], slices_by_turn: Mapping[Place, set[str]]
 ) -> tuple[Slice, ...]:
-    """Where a part of the data differs in what decides, and the whole does not show it."""
+    """Return the slices in which a primary measure differs although the total does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]

@@ -1,12 +1,12 @@
-"""The gate that looks on while flows are run, and stops the run when it knows.
+"""Gate that tests during a run, and stops the run once it has a verdict.
 
-    stopping = Stopping("evals/baselines/laws.jsonl", mine, declared, flows, mode, margins={"answer_f1": 0.1})
-    run = await runner.run(bench, watch=stopping)
-    verdict = stopping.verdict(run)
+    gate = SequentialGate("evals/baselines/laws.jsonl", mine, declared, flows, mode, margins={"answer_f1": 0.1})
+    run = await runner.run(bench, observer=gate)
+    verdict = gate.verdict(run)
 
-Conversations come in an order drawn from a seed. Of what decides, each is asked three things, by `sequential`: at the
-planned looks whether anything is worse, and after every conversation whether a loss beyond the margin is excluded. A
-regression stops the run, and so does a pass of all.
+A seed determines the order of the conversations. `stats.sequential` tests the primary measures: at the planned looks if
+anything is worse, and after every conversation if a loss beyond the margin is excluded. A regression stops the run, and
+so does a pass of all primary measures.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Baseline(NamedTuple):
     path: Path
     header: BaselineHeader
     held: dict[str, dict[TurnKey, Values]]
-    """Of each flow its turns."""
+    """Turns of each flow."""
 
 
 class _LossSeries:
-    """A measure of a flow that decides: what its whole baseline says of it, and its conversations so far."""
+    """Primary measure of a flow: figures of its whole baseline, and its conversations so far."""
 
     def __init__(self, flow: str, name: str, rows: Mapping[TurnKey, Values], share: float) -> None:
         (sheet,) = make_turn_tables([rows])
@@ -56,19 +56,19 @@ class _LossSeries:
         self.max_turns = float(counts.max())
         self.max_loss = whole.max_change[0]
         if self.measure in COSTS and name != "failed":
-            # The dearest conversation: twice the mean, as of `Paired`, is too little for repeated looks.
+            # The most expensive conversation: the mean of `PairedMeasure.max_change` is too small for repeated looks.
             self.max_loss = float(
                 (np.bincount(whole.conversation_numbers, weights=whole.a, minlength=whole.size) / counts).max()
             )
         self._parts: list[PairedMeasure] = []
 
     def observe(self, held: TurnTable, played: TurnTable) -> None:
-        """One more conversation; raises RunError where a turn of the baseline was not scored."""
+        """Add a conversation; raises RunError if a turn of the baseline has no score."""
         self._parts.append(pair_measure(self.measure.name, held, played))
 
     @property
     def paired(self) -> PairedMeasure:
-        """All conversations so far, numbered as they were folded."""
+        """Return all conversations so far, numbered in the order of the run."""
         return PairedMeasure(
             measure=self.measure,
             keys=tuple(key for part in self._parts for key in part.keys),
@@ -79,7 +79,7 @@ class _LossSeries:
         )
 
     def bound(self, order: np.ndarray, paired: PairedMeasure, sign: float, alpha: float) -> float | None:
-        """As `judgement.bound_of_all`, at all times together; `order`: the conversations as they were folded."""
+        """Return a bound like `judgement.bound_of_all`, valid at all looks; `order` is the order of the run."""
         if not len(paired.losses) or paired.conversations < 2:
             return float(paired.losses.mean()) if len(paired.losses) else None
         reach = max(paired.max_change[sign < 0], self.max_loss)
@@ -87,9 +87,9 @@ class _LossSeries:
 
     def excludes_margin_loss(self, paired: PairedMeasure, alpha: float) -> bool:
         if len(paired.differences) < len(paired.keys):
-            return False  # a turn is not known
+            return False  # a value is unknown
         reach = max(self.max_loss, paired.max_change[0])
-        # Equal everywhere in a baseline of nothing but zeros: there is no margin to stay within.
+        # A baseline of zeros has no margin.
         if reach == 0:
             return not paired.changed
         margin = self.margin + 1e-12 * max(1.0, self.margin)
@@ -97,11 +97,11 @@ class _LossSeries:
 
 
 class SequentialGate:
-    """The gate of a run that goes on; a `Watch`.
+    """Gate of a running run; a `RunObserver`.
 
-    `mine` as of `check_comparable`, `declared` the primary measures of the run's spec, `flows` and `mode`
-    what it plays; `margins` and `alpha` as of `gate`; `looks`: how often the alarm is looked for. Raises RunError where
-    the baseline cannot be read, the run cannot be held against it, or an argument is none.
+    `mine` is as in `check_comparable`. `declared`, `flows` and `mode` are the primary measures, flows and mode of the
+    run. `margins` and `alpha` are as in `gate`; `looks` is the number of looks for an alarm. Raises RunError if the
+    baseline cannot be read or compared with the run, or an argument is invalid.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class SequentialGate:
                 if given and None not in given and not out:
                     columns.append(_LossSeries(flow, name, rows, relative_margin(name, self._margins)))
         if not any(column.measure.name in self._primary for column in columns):
-            raise RunError(f"nothing is left that decides: {', '.join(self._primary)} are left out, unknown or live")
+            raise RunError(f"no primary measure is left: {', '.join(self._primary)} are left out, unknown or live")
         return columns
 
     @property
     def epochs(self) -> int:
-        """Of the baseline."""
+        """Return the number of epochs of the baseline."""
         return 1 + max(key[2] for rows in self._baseline.held.values() for key in rows)
 
     @property
@@ -161,7 +161,7 @@ class SequentialGate:
         }
 
     def observe(self, conversation: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> bool:
-        """Of the run's next conversation; True where the verdict is in."""
+        """Add the next conversation of the run; return True once there is a verdict."""
         self._folded.append(conversation)
         for flow in dict.fromkeys(column.flow for column in self._columns):
             held, played = self._baseline.held[flow], flows.get(flow, {})
@@ -185,10 +185,10 @@ class SequentialGate:
         return self._primary + self._failures if failed else self._primary
 
     def _outcomes(self, members: Sequence[PairedMeasure], *, advise: bool = False) -> list[MeasureOutcome]:
-        """Of each, p for all of them and all looks; 1 where no alarm is raised, or it is not looked for one now.
+        """Return outcomes with p-values for all members and all looks; 1 without an alarm, or between looks.
 
-        What lost the same on every turn has a test of its own. What is constant at a look was so at all before, so that
-        test is spent once.
+        A constant loss has its own test. A loss that is constant at a look was constant at all earlier looks, so this
+        test spends its alpha once.
         """
         count = len(self._folded)
         if not advise and count not in self._looks:
@@ -202,11 +202,11 @@ class SequentialGate:
         return [MeasureOutcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
 
     def verdict(self, run: StoredRun) -> GateVerdict:
-        """Of the conversations that were folded; raises RunError where a replay lacked recordings."""
+        """Return the verdict on the conversations so far; raises RunError if a replay lacks recordings."""
         if run.result.recordings and run.result.recordings.missing:
             run.check_complete()
         if not self._folded:
-            raise RunError(f"{run.path}: the run ended before its first conversation did; --resume goes on")
+            raise RunError(f"{run.path}: the run ended before its first conversation; continue it with --resume")
         names, order = {*self._folded}, np.argsort(np.argsort(self._folded))
         header, whole = self._baseline.header, self._baseline.held
         held = {flow: {key: row for key, row in rows.items() if key[0] in names} for flow, rows in whole.items()}
@@ -253,12 +253,12 @@ class SequentialGate:
         )
 
     def _progress_note(self, cut: bool, run: StoredRun) -> str:
-        """How far the run went, and what was not played, by the baseline's figures."""
+        """Return how far the run got, and what it saved by the baseline's figures."""
         count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         done = sum(look <= len(self._folded) for look in self._looks)
         looks = f"alarm looked for {done} of {len(self._looks)} times"
         if cut:
-            return f"cut short after {many}, {looks}: no verdict yet, --resume goes on"
+            return f"cut short after {many}, {looks}: no verdict yet, --resume continues"
         played = {(row.flow, row.key) for row in run.turn_rows()}
         held = ((flow, key, row) for flow, rows in self._baseline.held.items() for key, row in rows.items())
         left = [row for flow, key, row in held if (flow, key) not in played]

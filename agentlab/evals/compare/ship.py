@@ -249,9 +249,9 @@ def _undecided(contrasts: Mapping[str, Sequence[Contrast]], means: Means, compar
     names = ", ".join(contrasts or dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
     kinds = {d.kind for d in _decisive(pairs)}
     if kinds <= {"unknown"}:
-        return f"Undecided between {names}: what decides is not known of both."
+        return f"Undecided between {names}: a primary measure is unknown for one of them."
     if kinds == {"unchanged"}:
-        return f"No difference between {names}: what decides is equal on every turn."
+        return f"No difference between {names}: the primary measures are equal on every turn."
     ahead = {flow: own for flow, own in contrasts.items() if all(contrast.gains for contrast in own)}
     if not ahead:
         return f"Undecided between {names}: {_how_many_more(comparison, pairs)}."
@@ -348,4 +348,4 @@ def _limits(pairs: Sequence[FlowPair]) -> list[str]:
         visible = [d.visible for d in found if d.visible is not None]
         size = f"of any size ({_conversations(found[0].conversations)})"
         parts.append(f"in {name} {f'under {format_number(max(visible))}' if len(visible) == len(found) else size}")
-    return [f"not shown is not equal: differences {', '.join(parts)} are likely to be missed"] if parts else []
+    return [f"undetected differences may exist: {', '.join(parts)}"] if parts else []

@@ -1,8 +1,8 @@
-"""What broke: parts of the data that differ where the whole does not show it.
+"""Finds slices that differ although the total does not.
 
-A slice is the turns that share a position, or a value of their own or their conversation's metadata: a category, a tag,
-a language. All slices of all that decides are tested as one family of their own, beside that of the verdict; what is
-found there advises.
+A slice is the turns with the same position, or with the same metadata value: a category, a tag, a language. Metadata is
+that of the turn or of its conversation. All slices of all primary measures are one family of tests, apart from the
+family of the verdict. Significant slices are only reported.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentlab.evals.store.run import StoredRun
 
 DRAWS = 2000
 MIN_CONVERSATIONS = 5
-"""Conversations of a slice; signs of fewer cannot reject anything."""
+"""Conversations of a slice; the signs of fewer cannot reject."""
 MAX_VALUES = 12
-"""Of a key of the metadata: one with more tells turns apart and not kinds of turns."""
+"""Values of a metadata key; a key with more identifies turns, not kinds of turns."""
 NOT_SLICES = ("today", "now", "evidence", "qid")
 Place = tuple[str, int]
-"""A conversation and the number of a turn."""
+"""Conversation and position of a turn."""
 
 
 class Slice(NamedTuple):
@@ -40,31 +40,31 @@ class Slice(NamedTuple):
     conversations: int
     p_adjusted: float
     tests: int
-    """How many slices were tested together."""
+    """Number of slices that are tested together."""
 
     def __str__(self) -> str:
-        where = f"{self.name} ({self.n} turns of {self.conversations} conversations)"
+        slice_ = f"{self.name} ({self.n} turns of {self.conversations} conversations)"
         sure = f"p = {self.p_adjusted:.2g} over {self.tests} slices"
-        return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {where}, {sure}"
+        return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {slice_}, {sure}"
 
 
 def slices_by_turn(run: StoredRun) -> dict[Place, set[str]]:
-    """Of each turn of a run the slices it lies in; what the data set says of it only where that is at hand."""
+    """Return the slices of each turn of a run; metadata needs the data set."""
     categories = {(row.conversation, row.turn): row.category for row in run.map_turns()}
     several = len({number for _, number in categories}) > 1
-    found: dict[Place, set[str]] = {}
+    slices: dict[Place, set[str]] = {}
     for (name, number), category in categories.items():
         own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
         own |= set(_named({"category": category}))
         if turn := run.expected_turn(name, number):
             own |= {*_named(run.conversations[name].metadata), *_named(turn.metadata)}
-        found[name, number] = own
+        slices[name, number] = own
     values: defaultdict[str, set[str]] = defaultdict(set)
-    for own in found.values():
+    for own in slices.values():
         for label in own:
             values[label.partition(" ")[0]].add(label)
-    many = {key for key, of in values.items() if len(of) > MAX_VALUES}
-    return {place: {label for label in own if label.partition(" ")[0] not in many} for place, own in found.items()}
+    many = {key for key, labels in values.items() if len(labels) > MAX_VALUES}
+    return {turn: {label for label in own if label.partition(" ")[0] not in many} for turn, own in slices.items()}
 
 
 def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -77,9 +77,9 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
 def significant_slices(
     members: Iterable[tuple[str, PairedMeasure]], places: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
 ) -> list[Slice]:
-    """The slices in which a quality of a flow is worse, or with `two_sided` differs, most certain first.
+    """Return the slices in which a quality of a flow is worse, or with `two_sided` differs, the smallest p first.
 
-    `members`: flow and measure, whose conversations must be numbered alike.
+    `members` are flows and paired measures, with conversations numbered alike.
     """
     columns: list[np.ndarray] = []
     found: list[tuple[str, str, PairedMeasure, np.ndarray]] = []
@@ -108,7 +108,7 @@ def significant_slices(
 
 
 def _masks(paired: PairedMeasure, places: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Each slice of a measure that is not all of it."""
+    """Yield the slices of a measure with their masks, without slices that contain all turns."""
     inside: defaultdict[str, list[int]] = defaultdict(list)
     for number, (conversation, turn, _) in enumerate(paired.keys):
         for label in places.get((conversation, turn), ()):
@@ -120,7 +120,7 @@ def _masks(paired: PairedMeasure, places: Mapping[Place, set[str]]) -> Iterator[
             yield name, mask
 
 
-def hidden_in_overall(slices: Sequence[Slice], seen: Iterable[tuple[str, str]]) -> list[Slice]:
-    """Those of a flow and measure that the whole does not show; `seen` names those that it does."""
-    known = {*seen}
-    return [each for each in slices if (each.flow, each.measure) not in known]
+def hidden_in_overall(slices: Sequence[Slice], significant: Iterable[tuple[str, str]]) -> list[Slice]:
+    """Return the slices of flows and measures without a significant total; `significant` names the others."""
+    shown = {*significant}
+    return [each for each in slices if (each.flow, each.measure) not in shown]

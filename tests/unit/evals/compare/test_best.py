@@ -39,13 +39,13 @@ def test_best_flow_is_named():
 def test_alike_flows_are_all_among_the_best():
     found = best_of(drawn([0.5] * 5))
     assert all(place.is_best for place in found.places)
-    assert str(found).startswith("no quality that decides tells the 5 flows apart")
+    assert str(found).startswith("no primary quality separates the 5 flows")
 
 
 def test_recommendation_names_an_unbeaten_flow():
     found = best_of(drawn([0.8, 0.8, 0.2]))
     assert [place.is_best for place in found.places] == [True, True, False]
-    assert " or " in str(found) and "not told apart" in str(found)
+    assert " or " in str(found) and "no difference shown" in str(found)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_compare_prints_the_best_first_and_all_in_json(tmp_path, capsys):
     run = play(data, tmp_path / "run", *flows)
     assert main(["compare", str(run.path)]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "best in answer_f1 of 3 flows: one (1.000) or three (1.000), not told apart"
+    assert first == "best in answer_f1 of 3 flows: one (1.000) or three (1.000), no difference shown"
     assert main(["compare", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["best"]
     assert found["flows"][2] == {"flow": "two", "mean": 0.0, "is_best": False}

@@ -168,7 +168,7 @@ def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
         if (row["flow"], row["conversation"]) == ("b", "c02"):
             del row["scores"]["exact_match"]
     turns.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(RunError, match="turn 0 of c02 was scored for exact_match on one side only"):
+    with pytest.raises(RunError, match="turn 0 of c02 has exact_match on one side only"):
         compare(open_run(run.path))
 
 
@@ -205,7 +205,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     assert cheap.p_adjusted >= cheap.p
     (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), max_loss={"answer_f1": 0.25})
     assert open_.reading == "undecided"
-    assert "undecided, 1 more conversation would tell: poor against dear" in str(open_)
+    assert "undecided, 1 more conversation needed: poor against dear" in str(open_)
     (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
     assert back.reading == "no"
     assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)

@@ -53,7 +53,7 @@ def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
     data = write_set(tmp_path / "set", 1)
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), Answering("c", wrong=[("c00", 0)]))
     assert main(["compare", str(run.path), "--all", "--improves", "llm_calls"]) == 0
-    assert "no quality that decides tells the 3 flows apart" in capsys.readouterr().out
+    assert "no primary quality separates the 3 flows" in capsys.readouterr().out
 
 
 def test_unknown_score_is_no_pass(tmp_path, monkeypatch, capsys):
@@ -76,7 +76,7 @@ def test_unknown_score_is_no_pass(tmp_path, monkeypatch, capsys):
     (pair,) = compare(before, play(data, tmp_path / "again", **spec)).pairs
     assert pair["odd"].verdict == "unknown" and pair["answer_f1"].verdict == "unchanged"
     write_baseline(play(data, tmp_path / "nan", **spec), tmp_path / "nan.jsonl")
-    with pytest.raises(RunError, match="nothing is left that decides"):
+    with pytest.raises(RunError, match="no primary measure is left"):
         gate(before, tmp_path / "nan.jsonl", margins={"answer_f1": math.inf})
 
 

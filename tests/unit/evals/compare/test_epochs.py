@@ -42,7 +42,7 @@ def test_table_shows_reliability_with_epochs(tmp_path, capsys):
     assert "answer_f1 of forgetful from 0.5 on: pass@2 1.00 [1.00, 1.00], pass^2 0.00" in out
     table = run.passing("answer_f1")
     assert list(table[table.flow == "forgetful"]["pass^k"]) == [0.5, 0.0]
-    with pytest.raises(RunError, match="has 2 epochs; play it again with --epochs 3"):
+    with pytest.raises(RunError, match="has 2 epochs; run it again with --epochs 3"):
         run.passing("answer_f1", 3)
     with pytest.raises(RunError, match="unknown measure"):
         run.passing("nothing")

@@ -78,10 +78,9 @@ def test_few_conversations_are_undecided_and_name_the_number_needed(data, baseli
     verdict = gate(play(data, tmp_path / "run", Answering(wrong=turns(3, 1))), baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
-    assert f1.more and f"undecided, {f1.more} more conversations would tell: worse by 0.188" in f1.why
-    assert (
-        f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations would tell"
-        in str(verdict)
+    assert f1.more and f"undecided, {f1.more} more conversations needed: worse by 0.188" in f1.why
+    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, {f1.more} more conversations needed" in str(
+        verdict
     )
     # Within a wide enough margin it is known to be harmless.
     again = play(data, tmp_path / "again", Answering(wrong=turns(3, 1)))
@@ -116,7 +115,7 @@ def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp
         run = play(data, tmp_path / name, Answering(calls=calls))
         calls = by_name(gate(run, tmp_path / "one.jsonl"))["llm_calls"]
         assert calls.verdict == "undecided"
-        assert "one conversation cannot tell" in calls.why
+        assert "one conversation is too few" in calls.why
 
 
 def test_a_flow_that_only_fails_is_a_regression_even_where_nothing_is_graded(tmp_path, own_home):
@@ -147,7 +146,7 @@ def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, t
         ({"anser_f1": 1}, "Did you mean 'answer_f1'"),
         ({"answer_f1": -1}, "must be 0 or more"),
         ({"answer_f1": math.nan}, "must be 0 or more"),
-        ({"answer_f1": math.inf, "llm_calls": math.inf}, "nothing is left that decides"),
+        ({"answer_f1": math.inf, "llm_calls": math.inf}, "no primary measure is left"),
     ):
         with pytest.raises(RunError, match=said):
             gate(dearer, baseline, margins=margins)
@@ -251,7 +250,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
         (1, '{"format": 1}', ":1: Object missing required field `run_id`"),
         (3, lines[2][:-5], ":3: Expecting ',' delimiter"),
         (3, "[]", ":3: Expected `object`, got `array`"),
-        (3, lines[1], ":3: this turn of answering is in the file twice"),
+        (3, lines[1], ":3: duplicate turn of answering"),
         (3, lines[2].replace('"turn": 1', '"turn": "1"'), ":3: Expected `int`, got `str` - at `$.turn`"),
         (
             3,

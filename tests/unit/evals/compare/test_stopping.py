@@ -96,7 +96,7 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
 def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
     wrong = {"flow": Answering(wrong=EVERY)}
     run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
-    assert cut.result == "inconclusive" and "no verdict yet, --resume goes on" in cut.stopped
+    assert cut.result == "inconclusive" and "no verdict yet, --resume continues" in cut.stopped
     kept = [row for row in run.folder.turns() if row.take == 0]
     run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
     _, straight = gate(before, tmp_path / "straight", **wrong)

@@ -76,14 +76,14 @@ def test_one_unknown_turn_makes_the_measure_unknown():
     known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
     (tokens,), _ = evaluate_measures(known, partly, {}, 0.05, ["input_tokens"])
     assert (tokens.verdict, tokens.b, tokens.loss) == ("undecided", None, None)
-    with pytest.raises(RunError, match="nothing is left that decides: input_tokens"):
+    with pytest.raises(RunError, match="no primary measure is left: input_tokens"):
         evaluate_measures(partly, known, {}, 0.05, ["input_tokens"])
 
 
 def test_a_measure_that_one_side_does_not_have_is_one_line():
     with pytest.raises(RunError, match="primary: unknown measure 'a'"):
         evaluate_measures(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
-    with pytest.raises(RunError, match="turn 0 of c000 was scored for a on one side only"):
+    with pytest.raises(RunError, match="turn 0 of c000 has a on one side only"):
         evaluate_measures(columns(a=[1.0, 1.0]), columns(b=[1.0, 1.0]), {}, 0.05, ["a"])
 
 
