@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from msgspec.structs import replace
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
+from agentlab.core.trace import exact_sum
+from agentlab.models.gemini_calls import joined_calls
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, unreadable, wired_tools
 from agentlab.models.refusals import read_refusal
@@ -33,6 +35,13 @@ _HOME = "https://generativelanguage.googleapis.com"
 _OPENING = {"role": "user", "parts": [{"text": "Begin."}]}
 """Gemini refuses a conversation that is empty, or that opens with a call of the model; this is the least there is."""
 _CALL = "call"
+_MALFORMED, _UNEXPECTED = "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"
+_ASKED_AGAIN = (
+    "Your function call could not be read ({}). Call one of the declared functions with valid arguments, or answer in"
+    " words."
+)
+_WANTS_SIGNATURES = re.compile(r"(models/)?gemini-[3-9]")
+"""Models that refuse a turn whose first call has no signature."""
 _THINKS = re.compile(r"(models/)?gemini-(2\.5|[3-9])")
 _FINISH: dict[str | None, FinishReason] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
 _FILTERED = re.compile("SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED|SPII|ESCALATION|ARMOR|PUP_LIMITED")
@@ -70,6 +79,13 @@ class StreamedContents:
     finish: str | None = None
     blocked: bool = False
 
+    @property
+    def failed_call(self) -> str:
+        """What is wrong with the model's function call; "" where nothing is. The SDK drops the server's words."""
+        names = [str(part.function_call.name) for part in self.parts if part.function_call is not None]
+        failed = self.finish == _UNEXPECTED or (self.finish == _MALFORMED and not names)
+        return f"{self.finish}{f': {names[0]}' if names else ''}" if failed else ""
+
 
 class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
@@ -81,6 +97,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         self._model, self._base_url, self._keys, self.timeout = model, base_url, keys, timeout
         self._client: Client | None = None
         self.thinks = bool(_THINKS.match(model))
+        self._wants_signatures = bool(_WANTS_SIGNATURES.match(model))
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -101,7 +118,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     def translate(self, request: Request) -> dict[str, Any]:
         names = wired_tools(request)
         # Gemini takes no turn without parts, and what says nothing would be one.
-        said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names)]
+        said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names, ())]
         system = list(itertools.takewhile(lambda message: message.role == "system", said))
         config = _config(request, system, names, self.output_limit(request))
         return {"contents": self._contents(said[len(system) :], names), "config": config}
@@ -109,18 +126,35 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     def _contents(self, messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
         calls: dict[str | None, ToolCall] = {}
+        as_text: set[str] = set()
         for by_model, turn in itertools.groupby(messages, key=lambda message: message.role == "agent"):
             group = list(turn)
             if by_model:
                 calls = {call.id: call for message in group for call in message.tool_calls}
-                parts = [part for message in group for part in _model_parts(message, names)]
+                as_text = {call_id for message in group for call_id in self._calls_as_text(message)}
+                parts = [part for message in group for part in _model_parts(message, names, as_text)]
             else:
                 # Results first, in the order of their calls: without an id, its place says what a result belongs to.
                 order = list(calls)
                 group.sort(key=lambda m: order.index(m.tool_call_id) if m.tool_call_id in order else len(order))
-                parts = [self._user_part(message, calls.get(message.tool_call_id), names) for message in group]
+                callers = {call_id: call for call_id, call in calls.items() if call_id not in as_text}
+                parts = [
+                    {"text": f"{message.name or 'The call'} gave: {message.text}"}
+                    if message.tool_call_id in as_text
+                    else self._user_part(message, callers.get(message.tool_call_id), names)
+                    for message in group
+                ]
             contents.append({"role": "model" if by_model else "user", "parts": parts})
         return contents if contents and contents[0]["role"] == "user" else [_OPENING, *contents]
+
+    def _calls_as_text(self, message: Message) -> list[str]:
+        """The calls that the server would refuse: those that never were one, and unsigned ones of other providers.
+
+        Of calls made at once only the first is signed, so one signature is enough for all.
+        """
+        is_signed = any("signature" in _kept(call) for call in message.tool_calls)
+        refuses = self._wants_signatures and not is_signed
+        return [call.id for call in message.tool_calls if refuses or not call.name]
 
     def _user_part(self, message: Message, call: ToolCall | None, names: Mapping[str, str]) -> dict[str, Any]:
         if message.role != "tool":
@@ -134,6 +168,16 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         return {"function_response": ({"id": call_id} if call_id else {}) | {"name": name, "response": response}}
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> StreamedContents:
+        read = await self._read(wired, emit)
+        if read.failed_call:
+            *before, last = wired["contents"]
+            told = {**last, "parts": [*last["parts"], {"text": _ASKED_AGAIN.format(read.failed_call)}]}
+            first, read = read, await self._read({**wired, "contents": [*before, told]}, emit)
+            both = {name: (getattr(first.usage, name), getattr(read.usage, name)) for name in Usage.__struct_fields__}
+            read.usage = Usage(**{name: exact_sum(counts) for name, counts in both.items()})
+        return read
+
+    async def _read(self, wired: dict[str, Any], emit: Emit) -> StreamedContents:
         read = StreamedContents(self._model)
         async with aclosing(self._chunks(wired)) as chunks:
             async for chunk in chunks:
@@ -174,14 +218,12 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
     def parse(self, raw: StreamedContents, request: Request) -> Completion:
         if raw.finish is None and not raw.blocked:
             raise errors.Unreachable("the stream ended before the answer did", self.name)
+        if raw.failed_call:
+            raise errors.ModelError(f"the model's function call cannot be read: {raw.failed_call}", self.name)
         ours = {wired: name for name, wired in wired_tools(request).items()}
         call_ids = [call.id for message in request.messages for call in message.tool_calls]
         message = read_message(raw.parts, ours, call_ids)
         finish = "content_filter" if raw.blocked or _FILTERED.search(raw.finish or "") else _FINISH.get(raw.finish)
-        if not message.tool_calls and raw.finish in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
-            # What the model wrote does not come with it. It is a call all the same, so that a flow can say it failed.
-            lost = ToolCall(id=next(_new_ids(call_ids)), name="", malformed=raw.finish)
-            message = Message(role="agent", text=message.text, tool_calls=(lost,))
         if message.tool_calls:
             finish = "tool_calls"
         elif finish is None and not message.text:
@@ -222,10 +264,18 @@ def _kept(holder: Message | ToolCall) -> dict[str, Any]:
     return holder.extra.get("gemini") or {}
 
 
-def _model_parts(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A turn in the parts the model made; one of another provider, or changed since, as its text and then its calls."""
-    calls = []
+def _model_parts(message: Message, names: Mapping[str, str], as_text: Collection[str]) -> list[dict[str, Any]]:
+    """A turn in the parts the model made; one of another provider, or changed since, as its text and then its calls.
+
+    Calls in `as_text` are described in words.
+    """
+    calls: list[dict[str, Any]] = []
     for call in message.tool_calls:
+        if call.id in as_text:
+            calls.append(
+                {"text": f"I call {call.name or 'a function'}: {call.malformed or json.dumps(call.arguments)}"}
+            )
+            continue
         arguments = call.arguments if call.malformed is None else {"malformed": call.malformed}
         own_id = {"id": call.id} if _kept(call).get("id") else {}
         signed = {"thought_signature": _kept(call)["signature"]} if "signature" in _kept(call) else {}
@@ -241,7 +291,7 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
     """What the model said, thoughts left out; `call_ids` are those of the calls before, and stay theirs alone."""
     layout: list[Any] = []
     calls: list[ToolCall] = []
-    for part in parts:
+    for part in joined_calls(parts):
         signature = base64.b64encode(part.thought_signature or b"").decode()
         if part.function_call is not None:
             name, given, arguments = part.function_call.name or "", part.function_call.id, part.function_call.args

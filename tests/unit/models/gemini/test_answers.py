@@ -6,7 +6,7 @@ import pytest
 
 from agentlab.core.messages import ToolCall, Usage
 from support.fake_gemini import USAGE, chunk, said, text
-from support.gemini import CLOCK, KEY, SEARCH, USER, agent, ask, result, search, sent
+from support.gemini import CLOCK, KEY, SEARCH, USER, agent, ask, result, search
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -92,12 +92,3 @@ async def test_an_answer_or_a_prompt_that_was_blocked_is_an_empty_one():
     completion, _, _ = await ask({"chunks": [feedback]})
     assert (completion.finish_reason, completion.message) == ("content_filter", agent())
     assert completion.usage == Usage(input_tokens=7)
-
-
-async def test_a_function_call_that_failed_is_a_malformed_call_and_can_be_answered():
-    completion, _, _ = await ask(said(finish="MALFORMED_FUNCTION_CALL"), tools=(SEARCH,))
-    (lost,) = completion.message.tool_calls
-    assert (lost.id, lost.name, lost.malformed) == ("call_1", "", "MALFORMED_FUNCTION_CALL")
-    assert completion.finish_reason == "tool_calls"
-    body = await sent(USER, completion.message, result(lost.id, "Error: there is no tool ''", ""), tools=(SEARCH,))
-    assert body["contents"][2]["parts"][0]["functionResponse"]["name"] == "_"
