@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from agentlab.core.strict_json import LENIENT, objects_in
+from agentlab.core.thoughts import split_thought
 
 _BOOLEANS = {True: ("yes", "true"), False: ("no", "false")}
 _STRING = r'"(?:\\.|[^"\\])*"'
@@ -24,7 +25,7 @@ def read_verdict(text: str, choices: Collection[str]) -> str | None:
 
     Text inside a quoted JSON string is no object: it may be the judged reply's own.
     """
-    said = text.rpartition("</think>")[2].partition("<think>")[0].strip()
+    said = split_thought(text)[0].strip()
     if said.startswith('"') and said.endswith('"'):
         try:
             return read_verdict(str(LENIENT.decode(said)), choices)
