@@ -1,7 +1,7 @@
-"""Language models, one provider a file or package; each has `connect(name, **options)`, which returns a `Model`.
+"""Language models: each file or package is one provider, and its `connect(name, **options)` returns a `Model`.
 
-The name of the file is the provider: `openai/gpt-x` is `openai.connect("gpt-x")`. A provider imports its SDK when it
-connects.
+The name of the file is the name of the provider: `openai/gpt-x` is `openai.connect("gpt-x")`. A provider imports its
+SDK when it connects.
 
 Providers: `openai`, `gemini`, `local/`, `scripted` (for tests). `embedders/`: embedders. Shared code:
 `provider` (the base of a provider), `keys`, `openai_connection`, `chat_parameters`, `chat_writing`, `bounded_http`.

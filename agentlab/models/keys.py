@@ -1,9 +1,9 @@
-"""API keys: from the environment or from `llm_api_keys.json`, taken in turn, those in trouble set aside for a while.
+"""API keys from the environment or `llm_api_keys.json`: used in rotation, and paused after a failure.
 
     {"openai": ["first key", "second key"], "gemini": ["only key"]}
 
-The file lies in the working directory, or where `AGENTLAB_KEYS` says; a key in the environment (`OPENAI_API_KEY`) wins
-over it. Keys appear nowhere else: not in errors, logs, traces or recordings.
+The file is in the working directory, or at the path `AGENTLAB_KEYS`. A key in the environment (`OPENAI_API_KEY`) has
+precedence over the file. Keys never appear in errors, logs, traces or recordings.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from agentlab.core.strict_json import parse_json
 KEY_FILE = "llm_api_keys.json"
 RATE_LIMITED_SECONDS = 30.0
 REFUSED_SECONDS = 600.0
-"""A key without permission or quota rarely gets it back within a run, but it may."""
+"""A pause, not a removal: a key may regain its permission or quota within a run, though it rarely does."""
 
 
 class KeyRing:
-    """Keys of one provider, taken in turn at every call; `clock` is in seconds and only goes forward."""
+    """The keys of one provider, used in rotation; `clock` is a monotonic clock in seconds."""
 
     def __init__(self, keys: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self.keys = tuple(dict.fromkeys(keys))
@@ -37,14 +37,14 @@ class KeyRing:
         self._available_at = dict.fromkeys(self.keys, 0.0)
 
     def next_key(self, rank: Callable[[str], float] | None = None) -> str:
-        """The next key that is not set aside, of those with the highest `rank`; where all are, the first to come back.
+        """Return the next key that is not paused; if all are, return the one whose pause ends first.
 
-        `rank` says how much is left of what a provider allows a key.
+        `rank` returns the remaining quota of a key: the key with the highest rank is used.
         """
         now = self._clock()
-        inturn = self.keys[self._turn :] + self.keys[: self._turn]
-        free = [key for key in inturn if self._available_at[key] <= now]
-        # Of equals the first in turn.
+        in_order = self.keys[self._turn :] + self.keys[: self._turn]
+        free = [key for key in in_order if self._available_at[key] <= now]
+        # `max` returns the first of equal keys, which keeps the rotation.
         key = max(free, key=rank or (lambda key: 0.0)) if free else self._first_back()
         self._turn = self.keys.index(key) + 1
         return key
@@ -53,8 +53,10 @@ class KeyRing:
         return min(self.keys, key=self._available_at.__getitem__)
 
     def report_failure(self, key: str, error: ModelError) -> ModelError:
-        """The error of a call with `key`, which is left alone for a while if it was its fault; where another key can be
-        taken meanwhile, at once or soon, the error that is returned says so."""
+        """Pause `key` if the error is its fault, and return the error to raise.
+
+        If another key is free now or soon, that error is RateLimited, so that the call is retried with it.
+        """
         if isinstance(error, RateLimited):
             seconds = RATE_LIMITED_SECONDS if error.retry_after is None else error.retry_after
         elif isinstance(error, Refused):
@@ -62,22 +64,22 @@ class KeyRing:
         else:
             return error
         now = self._clock()
-        # A second at least, or two keys that are told to come back at once would take turns for ever.
+        # At least one second: with a pause of 0 two keys would alternate forever.
         self._available_at[key] = now + max(seconds, 1.0)
-        # Whichever key comes back first is asked next, whatever is wrong with this one.
+        # The next call uses the key whose pause ends first.
         first = self._first_back()
         soon = self._available_at[first] - now
-        told = str(error).removeprefix(f"{error.model}: ")
+        text = str(error).removeprefix(f"{error.model}: ")
         if soon <= 0:
-            return RateLimited(told, error.model, other_keys=len(self.keys) - 1)
-        is_urged = isinstance(error, Refused) or error.retry_after is not None
-        if first != key and soon < REFUSED_SECONDS - 1 and is_urged:
-            return RateLimited(told, error.model, retry_after=soon)
+            return RateLimited(text, error.model, other_keys=len(self.keys) - 1)
+        has_fixed_pause = isinstance(error, Refused) or error.retry_after is not None
+        if first != key and soon < REFUSED_SECONDS - 1 and has_fixed_pause:
+            return RateLimited(text, error.model, retry_after=soon)
         return error
 
-    def redact(self, said: str) -> str:
-        """What a server said, on one line and shortened, without any of the keys or what looks like one."""
-        text = " ".join(said.split())
+    def redact(self, text: str) -> str:
+        """Return the text of a server on one line of at most 300 characters, with every key masked."""
+        text = " ".join(text.split())
         for key in sorted(self.keys, key=len, reverse=True):
             if len(key) > 4:
                 text = text.replace(key, "<key>")
@@ -85,16 +87,17 @@ class KeyRing:
 
 
 def server_identity(provider: str, name: str) -> tuple[str, str]:
-    """What a model or embedder answers under, and the kind of server: the provider's own, or a compatible one."""
+    """Return the full name of a model or embedder and the kind of server: the provider itself, or `compatible`."""
     return f"{provider}/{name}", "compatible" if os.environ.get(f"{provider.upper()}_BASE_URL") else provider
 
 
 def server_and_keys(
     provider: str, variable: str, base_url: str | None, api_key: str | None
 ) -> tuple[str | None, KeyRing]:
-    """The address to ask, None for the provider's own, and the keys: as given, else of the environment or the file.
+    """Return the address of the server, None for the provider's own, and its keys.
 
-    Raises ConfigError without a key, unless a server of one's own is named, and for what is no address.
+    Arguments have precedence over the environment and the key file. Raises ConfigError for an invalid address, and
+    without a key if no address is set.
     """
     upper = provider.upper()
     address = (base_url or os.environ.get(f"{upper}_BASE_URL") or "").strip().rstrip("/") or None
@@ -112,38 +115,42 @@ def server_and_keys(
 
 
 def clean_key(key: str, name: str) -> str:
-    """The key without the blanks and marks around it; raises ConfigError, without the key, for what is no key."""
+    """Return the key without surrounding blanks and `Bearer`; raises ConfigError, which never quotes the key."""
     plain = key.strip("\ufeff\u200b\u2060 \t\r\n")
     plain = plain.removeprefix("Bearer ").strip()
     if plain[:1] in ("'", '"'):
-        raise ConfigError(f"{name} stands in quotes; give it without them")
+        raise ConfigError(f"{name} is in quotes; remove the quotes")
     if not re.fullmatch(r"[ -~]*", plain):
-        raise ConfigError(f"{name} holds a character that no header can carry, such as …; copy it again")
+        raise ConfigError(
+            f"{name} contains a character that an HTTP header cannot carry, such as …; copy the key again"
+        )
     return plain
 
 
 @functools.cache
 def shared_ring(provider: str, keys: tuple[str, ...]) -> KeyRing:
-    """One for all models and embedders of a provider: what is wrong with a key, all of them know."""
+    """Return the one ring for all models and embedders of a provider, so that they share the pauses."""
     return KeyRing(keys)
 
 
 def load_keys(provider: str, variable: str) -> tuple[str, ...]:
-    """The keys of `provider`, () where there are none; raises ConfigError for a file that cannot be used."""
+    """Return the keys of `provider`, () without any; raises ConfigError if the key file is invalid."""
     given = os.environ.get(variable)
     if given:
         return (given,)
     file = Path(os.environ.get("AGENTLAB_KEYS") or KEY_FILE)
     try:
-        # What is wrong is said without quoting the file: it holds keys.
-        found = parse_json(read_bytes(file))
+        # No error quotes the file: it contains keys.
+        document = parse_json(read_bytes(file))
     except FileNotFoundError:
         return ()
     except OSError as problem:
         raise ConfigError(f"cannot read the key file {file}: {problem.strerror}") from None
     except ValueError:
-        raise ConfigError(f"{file} is not JSON; it maps a provider to a list of keys") from None
-    keys = found.get(provider, []) if isinstance(found, dict) else None
+        raise ConfigError(f"{file} is not JSON; write a map from provider to a list of keys") from None
+    keys = document.get(provider, []) if isinstance(document, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
-        raise ConfigError(f"{file}: it maps a provider to a list of keys, as in {{{json.dumps(provider)}: [KEY, ...]}}")
+        raise ConfigError(
+            f"{file}: write a map from provider to a list of keys, such as {{{json.dumps(provider)}: [KEY, ...]}}"
+        )
     return tuple(key.strip() for key in keys)

