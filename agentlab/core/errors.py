@@ -88,8 +88,8 @@ class RunError(AgentlabError):
 
 
 class RecordingError(AgentlabError):
-    def __init__(self, problem: str, where: str = "") -> None:
-        super().__init__(f"{where}: {problem}" if where else problem)
+    def __init__(self, problem: str, location: str = "") -> None:
+        super().__init__(f"{location}: {problem}" if location else problem)
 
 
 class NotRecorded(AgentlabError):

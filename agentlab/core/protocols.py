@@ -222,7 +222,7 @@ class Gateway(Protocol):
         ...
 
     async def ask(
-        self, request: Request, place: CallSite, emit: Emit, on_restart: Callable[[], None] = lambda: None
+        self, request: Request, site: CallSite, emit: Emit, on_restart: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
         """Return the model's completion, after retries if necessary; `emit` gets its text as it arrives.
 

@@ -161,14 +161,14 @@ def add_conversation(
         raise DatasetError("this is a memory set, whose two files are written by hand", folder)
     is_new = not file.exists()
     taken = set() if is_new else {conversation.id for _, conversation in read_rows(file, Conversation, "id")}
-    known = load_documents(corpus) if corpus.exists() else tuple(documents) if is_new else ()
+    corpus_documents = load_documents(corpus) if corpus.exists() else tuple(documents) if is_new else ()
     name = next(name for number in count(1) if (name := f"case-{number:03}") not in taken)
     conversation = Conversation(id=name, turns=list(turns), **keys)
-    check_documents(conversation, {document.doc_id for document in known}, file)
+    check_documents(conversation, {document.doc_id for document in corpus_documents}, file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if known and not corpus.exists():
-            lines = [f"{document.model_dump_json(exclude_defaults=True)}\n" for document in known]
+        if corpus_documents and not corpus.exists():
+            lines = [f"{document.model_dump_json(exclude_defaults=True)}\n" for document in corpus_documents]
             write_atomically(corpus, "".join(lines))
         end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
         append_atomically(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")

@@ -95,15 +95,15 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
     by_conversation: dict[str, list[MemorySession]] = defaultdict(list)
     turn_ids: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for line, session in read_rows(folder / "sessions.jsonl", MemorySession):
-        known = turn_ids[session.conversation_id]
+        ids_so_far = turn_ids[session.conversation_id]
         turns = [turn.id for turn in session.turns]
         ids = {"session_id": session.session_id, **{f"turns.{n}.id": name for n, name in enumerate(turns)}}
         for key, name in ids.items():
             # A session with one turn may have the same id as this turn.
-            if name in known or (key != "session_id" and turns.count(name) > 1):
+            if name in ids_so_far or (key != "session_id" and turns.count(name) > 1):
                 problem = f"{key}: duplicate {name!r} in conversation {session.conversation_id!r}"
                 raise DatasetError(problem, folder / "sessions.jsonl", line)
-        known |= {name: [name] for name in turns} | {session.session_id: turns}
+        ids_so_far |= {name: [name] for name in turns} | {session.session_id: turns}
         by_conversation[session.conversation_id].append(session)
     for sessions in by_conversation.values():
         sessions.sort(key=lambda session: session.said_at)
@@ -118,11 +118,11 @@ def _read_questions(
     for line, row in read_rows(file, QuestionRow, "id"):
         if row.conversation_id not in sessions:
             raise DatasetError(f"conversation_id: {row.conversation_id!r} has no session", file, line)
-        known = turn_ids[row.conversation_id]
-        missing = [name for name in row.evidence_ids if name not in known]
+        ids = turn_ids[row.conversation_id]
+        missing = [name for name in row.evidence_ids if name not in ids]
         if missing:
             raise DatasetError(f"evidence_ids: {missing[0]!r} is not a session or turn of it", file, line)
-        evidence = [known[name] for name in row.evidence_ids]
+        evidence = [ids[name] for name in row.evidence_ids]
         turn = Turn(
             user=row.question,
             speaker=row.speaker,
