@@ -40,18 +40,18 @@ class MissExplainer:
             if entry.at:
                 self._by_conversation[entry.at[1]].append(entry)
 
-    def explain(self, request: Request, fields: Row, place: RecordedAt) -> NotRecorded | None:
+    def explain(self, request: Request, fields: Row, position: RecordedAt) -> NotRecorded | None:
         """Return the error that names the differences from the nearest recording; None without any recording.
 
-        `fields` are the stored fields of `request`; `place` is its flow, conversation and turn.
+        `fields` are the stored fields of `request`; `position` is its flow, conversation and turn.
         """
-        candidates = self._by_conversation.get(place[1]) or self._all
+        candidates = self._by_conversation.get(position[1]) or self._all
         if not candidates:
             return None
-        if self._by_conversation and place[1] not in self._by_conversation:
+        if self._by_conversation and position[1] not in self._by_conversation:
             nearest = self._recordings.line_of(self._all[-1].key)
-            return _miss([Difference("new conversation", f"nothing of {place[1]} is recorded")], nearest)
-        best = max(candidates, key=lambda entry: _similarity(entry, fields, place))
+            return _miss([Difference("new conversation", f"nothing of {position[1]} is recorded")], nearest)
+        best = max(candidates, key=lambda entry: _similarity(entry, fields, position))
         nearest = self._recordings.line_of(best.key)
         same = Difference("asked more often", "the same request was asked fewer times, or in another order")
         return _miss([*self._differences(best.request, request, fields, nearest)] or [same], nearest)
@@ -85,13 +85,13 @@ def _miss(differences: Sequence[Difference], nearest: str) -> NotRecorded:
     return NotRecorded(f"{text} (nearest recording: {nearest})", differences[0].field)
 
 
-def _similarity(entry: Completed, fields: Row, place: RecordedAt) -> tuple[float, ...]:
+def _similarity(entry: Completed, fields: Row, position: RecordedAt) -> tuple[float, ...]:
     recorded = entry.request
     at = entry.at or ("", "", -1)
     shared = len(set(fields["messages"]) & set(recorded["messages"]))
     settings = sum(recorded.get(name) == fields.get(name) for name in ("model", "endpoint", "output_schema", "epoch"))
     return (
-        (recorded["tools"] == fields["tools"]) + 2 * (at[2] == place[2]) + (at[0] == place[0]),
+        (recorded["tools"] == fields["tools"]) + 2 * (at[2] == position[2]) + (at[0] == position[0]),
         -abs(len(recorded["messages"]) - len(fields["messages"])),
         shared,
         settings,

@@ -114,9 +114,9 @@ class Gateway:
         self.recorder, self.model = other.recorder, other.model
 
     async def ask(
-        self, request: Request, place: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
+        self, request: Request, site: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
-        identity = self._identify(request, place)
+        identity = self._identify(request, site)
         call = _Call(self, emit, again)
 
         def send() -> Awaitable[Timed[Completion]]:
@@ -146,7 +146,7 @@ class Gateway:
             if joined:
                 emit(completion.message.text)
         except (asyncio.CancelledError, Exception) as failure:
-            return self._without_answer(failure, call, identity, place)
+            return self._without_answer(failure, call, identity, site)
         result = CallResult(
             value=completion,
             seconds=timed.seconds,
@@ -158,18 +158,18 @@ class Gateway:
         )
         return result if identity.recorded is None else self._record_result(result, identity)
 
-    def _identify(self, request: Request, place: CallSite) -> _RequestIdentity:
+    def _identify(self, request: Request, site: CallSite) -> _RequestIdentity:
         who = self.name, self.model.endpoint, request, self.epoch
         if self.recorder.recordings is None:
             key = in_flight_key(*who)
             return _RequestIdentity(key, key, {})
         recorded = normalise_request(*who)
         first_key = recorded.key(0)
-        count = self.occurrences[place.path, first_key]
-        self.occurrences[place.path, first_key] += 1
+        count = self.occurrences[site.path, first_key]
+        self.occurrences[site.path, first_key] += 1
 
         def numbered(count: int) -> Occurrence:
-            return [*place.path, count] if place.path else count
+            return [*site.path, count] if site.path else count
 
         if self.recorder.always_asks:
             count = self.recorder.next_occurrence(lambda count: (recorded.key(numbered(count)),))
@@ -178,7 +178,7 @@ class Gateway:
             former = replace(request, max_tokens=self.recorder.former_max_tokens)
             of_then = normalise_request(self.name, self.model.endpoint, former, self.epoch)
             recorded = of_then if self.recorder.find(of_then.key(repeat)) is not None else recorded
-        at = (self.flow, self.conversation, place.turn)
+        at = (self.flow, self.conversation, site.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
         return _RequestIdentity(first_key, recorded.key(repeat), entry, recorded)
 
@@ -192,11 +192,11 @@ class Gateway:
         return miss
 
     def _without_answer(
-        self, failure: BaseException, call: _Call, identity: _RequestIdentity, place: CallSite
+        self, failure: BaseException, call: _Call, identity: _RequestIdentity, site: CallSite
     ) -> CallResult[Completion]:
         if identity.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
             # The failed call is not recorded, so a retry gets the same key.
-            self.occurrences[place.path, identity.in_flight_key] -= 1
+            self.occurrences[site.path, identity.in_flight_key] -= 1
         if isinstance(failure, Exception):
             failed, seconds = _failed(failure, call.lost_seconds, call.number), 0.0 if call.has_text else None
         else:

@@ -80,15 +80,15 @@ class TokenBucket:
         self.capacity = limit
         self.rate = max(limit / 60, min(self.observed_rates, default=0.0)) / process_count
 
-    def observe(self, remaining: float, share: float, sent: float, now: float) -> None:
-        """Set the level to what the response to a call sent at `sent` reports; grant a share as headroom."""
+    def observe(self, remaining: float, fraction: float, sent: float, now: float) -> None:
+        """Set the level to what the response to a call sent at `sent` reports; grant a fraction as headroom."""
         self.refill(now)
         free = max(remaining - self.reserve, -self.capacity)
         self.headroom = min(self.headroom, max(free, 0.0))
         if sent < self.headroom_granted_at:  # the response does not count the calls sent since
             self.level = min(self.level, free)
         else:
-            self.level, self.headroom, self.headroom_granted_at = free, share * max(free, 0.0), now
+            self.level, self.headroom, self.headroom_granted_at = free, fraction * max(free, 0.0), now
 
     def widen_reserve(self) -> None:
         self.reserve = min(self.capacity / 4, 2 * self.reserve + 1)

@@ -196,7 +196,8 @@ class Recordings:
     def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
         """Read the recordings of the spec `name` in `folder`, and the existing ones of the specs in `also`.
 
-        Raises ConfigError if none can be read, or written with `write`, and RecordingError for a damaged line.
+        `write` prepares the spec's own file for new recordings. Raises ConfigError if a file cannot be read or written
+        or if there are no recordings, and RecordingError for a damaged line.
         """
         own, *named = (RecordingsFile(folder / f"{spec}.jsonl") for spec in (name, *also))
         others = [file for file in named if file.path.exists()]

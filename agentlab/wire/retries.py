@@ -83,8 +83,8 @@ class Attempts:
     def _pause_after(self, error: Exception) -> float | None:
         """Return the seconds to wait before the next attempt; None if there is none.
 
-        Another API key needs no pause and is not counted as an attempt, once for each key. This is limited, because a
-        rejected key may be used again before a slow call ends.
+        A call changes to another API key without a pause, and without counting an attempt, at most once for each key.
+        A rejected key may be free again before a slow call ends, so this needs a limit.
         """
         if isinstance(error, RateLimited) and self._keys_tried < error.other_keys:
             self._keys_tried += 1
