@@ -264,7 +264,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
             gate(run, baseline)
         assert str(refused.value).startswith(f"{baseline}{said}")
     baseline.write_text(lines[0])
-    with pytest.raises(RunError, match="holds no turns"):
+    with pytest.raises(RunError, match="has no turns"):
         gate(run, baseline)
     with pytest.raises(RunError, match=r"there is no baseline .* --update"):
         gate(run, tmp_path / "none.jsonl")
