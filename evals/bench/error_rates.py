@@ -30,35 +30,32 @@ WORLDS = ("spread", "rare", "collapse", "uneven")
 PAGE = Path(__file__).parents[2] / "results" / "error_rates.md"
 
 
-def scores(world: str, lengths: np.ndarray, loss: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the quality of each turn of the reference flow and of the cheap one; the mean of their difference is
-    `loss`."""
-    number = np.repeat(np.arange(len(lengths)), lengths)
-    turns = len(number)
+def scores(
+    world: str, difficulty: np.ndarray, lengths: np.ndarray, loss: float, random: np.random.Generator
+) -> np.ndarray:
+    """Return the quality of each turn of a flow that loses `loss` on average against one with a loss of 0."""
+    turns = int(lengths.sum())
     if world in ("spread", "uneven"):
-        share = random.beta(4, 1, len(lengths))[number]
-        # Both are right alike, and the cheap one loses what it must of what it gets right.
-        a, b = (random.random(turns) < share).astype(float), (random.random(turns) < share).astype(float)
-        return a, b * (random.random(turns) >= loss / 0.8)
-    if world == "rare":
-        broken = (random.random(len(lengths)) < loss)[number]
-        return np.ones(turns), np.where(broken, 0.0, 1.0)
-    gain = 0.05
-    broken = (random.random(len(lengths)) < (loss + gain) / (0.9 + gain))[number] if loss else np.zeros(turns, bool)
-    return np.full(turns, 0.9), np.where(broken, 0.0, 0.9 + (gain if loss else 0.0))
+        # What it gets right is spoilt as often as the loss demands.
+        right = random.random(turns) < np.repeat(difficulty, lengths)
+        return (right & (random.random(turns) >= loss / 0.8)).astype(float)
+    usual, gain = (1.0, 0.0) if world == "rare" or not loss else (0.9, 0.05)
+    broken = np.repeat(random.random(len(lengths)) < (loss + gain) / (usual + gain) if loss else lengths < 0, lengths)
+    return np.where(broken, 0.0, usual + gain)
 
 
 def shipped(world: str, size: int, flows: int, loss: float, random: np.random.Generator) -> bool:
-    """Return True if the cheap flow is recommended against the reference and flows equal to it."""
+    """Return True if the cheap flow is shipped against flows that are equal to each other."""
     lengths = random.integers(1, 11, size) if world == "uneven" else np.full(size, 4)
-    a, b = scores(world, lengths, loss, random)
+    difficulty = random.beta(4, 1, size)
     keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]
     prices = random.lognormal(0, 0.4, len(keys))
-    sides = [dict(zip(keys, map(dict, _rows(b, 0.6 * prices)), strict=True))]
-    sides.append(dict(zip(keys, map(dict, _rows(a, prices)), strict=True)))
-    for _ in range(flows - 2):
-        other, _ = scores(world, lengths, 0.0, random) if world in ("spread", "uneven") else (a, b)
-        sides.append(dict(zip(keys, map(dict, _rows(other, prices)), strict=True)))
+    usual = 0.9 if world == "collapse" and loss else 1.0
+    sides = []
+    for flow in range(flows):
+        quality = scores(world, difficulty, lengths, 0.0 if flow else loss, random)
+        quality = quality if world in ("spread", "uneven") or not flow else np.full(len(keys), usual)
+        sides.append(dict(zip(keys, map(dict, _rows(quality, prices * (1.0 if flow else 0.6))), strict=True)))
     tables = dict(zip(("cheap", *map(str, range(1, flows))), make_turn_tables(sides), strict=True))
     return winners(contrasts_of(tables, DECIDE)) == ["cheap"]
 
