@@ -151,7 +151,7 @@ async def test_chroma_between_two_operations(tmp_path):
     await add(memory, "Ann lives in Rome", new_id)
     damage(tmp_path / "chroma" / "chroma.sqlite3", "empty")
     for work in (texts(memory), add(memory, "new", new_id)):
-        with pytest.raises(MemoryUnavailable, match=r"chroma\.sqlite3 was cut off; take the folder from a copy"):
+        with pytest.raises(MemoryUnavailable, match=r"chroma\.sqlite3 was cut off; restore the folder from a copy"):
             await work
     await memory.close()
 

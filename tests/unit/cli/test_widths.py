@@ -123,7 +123,8 @@ def test_run_prints_the_same_table_and_the_next_commands_last(runs, capsys, monk
     monkeypatch.setenv("AGENTLAB_HOME", str(runs / "home"))
     Path("replies.yaml").write_text("loop: true\nreplies: [green]\n")
     answer = "al.Reply(text='blue' * (turn.text != 'c03 0'))"
-    Path("my_flow.py").write_text(f"import agentlab as al\n\nasync def respond(turn, session):\n    return {answer}\n")
+    body = f"    await session.complete(turn.text)\n    return {answer}\n"
+    Path("my_flow.py").write_text(f"import agentlab as al\n\nasync def respond(turn, session):\n{body}")
     offline = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--flow", "./my_flow.py"]
     ran = printed(capsys, monkeypatch, 80, "run", "--dataset", "set", *offline, "--out", "results/a b")
     again = printed(capsys, monkeypatch, 80, "show", "results/a b")
