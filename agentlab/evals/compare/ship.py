@@ -43,7 +43,7 @@ WEAKNESS = {
     "failed": "fails on {:.0%} of the turns",
 }
 Means = Mapping[str, Mapping[str, float | None]]
-"""Of each flow, by measure."""
+"""Flow label -> measure -> mean; None is unknown."""
 
 
 class Verdict(NamedTuple):
@@ -51,9 +51,9 @@ class Verdict(NamedTuple):
     """`ship`, `undecided` or `none`."""
     sentence: str
     notes: tuple[str, ...]
-    """What it rests on, and how far it goes, a line each."""
+    """Evidence and its limits, a line each."""
     command: str
-    """What to do next."""
+    """Command to run next."""
     flow: str | None = None
     """The one to ship."""
 
@@ -135,7 +135,7 @@ def _estimands(paired: PairedMeasure) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def _excludes(paired: PairedMeasure) -> bool:
-    """Whether a mean loss of `MARGIN` or more is excluded at level 1 - `ALPHA`; False where a value is unknown."""
+    """Return True if a mean loss of `MARGIN` or more is excluded at level 1 - `ALPHA`; False if a value is unknown."""
     if not len(paired.differences) or paired.conversations < 2:
         return False
     reach = paired.max_change[0]
@@ -191,7 +191,7 @@ def recommend(*runs: StoredRun) -> tuple[Verdict, Comparison | None]:
 
 
 def _nothing_to_decide(runs: Sequence[StoredRun], names: Sequence[str], folders: str) -> Verdict | None:
-    """Where there is nothing to decide: no reply, one flow, calls that were not recorded, a run that stopped."""
+    """Return the verdict of runs without a choice: no reply, one flow, or calls without a recording; else None."""
     for run in runs:
         if run.all_turns_failed:
             errors = [row.error for row in run.map_turns() if row.error is not None]
@@ -291,7 +291,7 @@ def _conversations(count: int) -> str:
 
 
 def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair]) -> str:
-    """How many conversations there are, and how many it takes to see a difference in quality."""
+    """Say the number of conversations, and the number that shows a difference in quality."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     needed = (
         conversations_for_power(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, MARGIN)
