@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import NotRecorded, RunError
-from agentlab.core.events import Search, shorten
+from agentlab.core.events import ModelCall, Search, shorten
 from agentlab.core.files import append_atomically
 from agentlab.core.messages import Completion, Message, Reply, UserTurn
 from agentlab.core.trace import Trace
@@ -209,7 +209,8 @@ async def _read_verdict(
                 raise
             return None, completion
         verdict = read_verdict(completion.text, rubric.choices)
-        if verdict is not None or session.turn_events()[-1].origin == "live":
+        asked = [event for event in session.turn_events() if isinstance(event, ModelCall)][-1]
+        if verdict is not None or asked.origin == "live":
             return verdict, completion
 
 
