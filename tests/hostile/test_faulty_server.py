@@ -117,7 +117,7 @@ async def served(handler: Handler, ask: Callable[[str], Any]) -> Any:
         await started.cleanup()
 
 
-def model(base_url: str, **options: Any) -> openai.OpenAIModel:
+def model(base_url: str, **options: Any) -> Any:
     return openai.connect("any", base_url=base_url, api_key="key-of-a-test", **options)
 
 

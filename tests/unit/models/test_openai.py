@@ -20,7 +20,7 @@ from agentlab.core.errors import (
     UnreadableAnswer,
 )
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec, Usage
-from agentlab.models.openai import OpenAIModel, connect
+from agentlab.models.openai import connect
 from agentlab.models.provider import wire_names
 from support.fake_openai import USAGE, serving, text
 
@@ -28,7 +28,7 @@ SEARCH = ToolSpec(name="docs.search", description="Search.", parameters={"type":
 HELLO = Request(messages=(Message(role="user", text="Hello"),))
 
 
-def model(fake, **options) -> OpenAIModel:
+def model(fake, **options):
     return connect("served", base_url=fake.base_url, api_key="sk-secret-key-1", **options)
 
 

@@ -7,8 +7,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.core.errors import ModelError
+from agentlab.core.errors import ConfigError, ModelError
 from agentlab.core.messages import Message, Request
+from agentlab.models import azure
 from agentlab.models.openai import connect
 from agentlab.models.sse import SseParser
 from support.fake_openai import serving, text
@@ -34,6 +35,24 @@ async def test_organisation_project_and_own_headers_are_sent(monkeypatch):
     assert (sent["OpenAI-Organization"], sent["OpenAI-Project"]) == ("org-1", "proj-2")
     assert (sent["X-Team"], sent["X-Way"]) == ("red", "a:b")
     assert (sent["Authorization"], sent["Accept-Encoding"]) == ("Bearer key-of-a-test", "identity")
+
+
+async def test_a_deployment_on_azure_is_asked_by_its_address_version_and_key(monkeypatch):
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT and OPENAI_API_VERSION and AZURE_OPENAI_API_KEY"):
+        azure.connect("our-gpt")
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "key-of-the-resource")
+    monkeypatch.setenv("OPENAI_API_VERSION", "2026-01-01")
+    async with serving(lambda body: text("Hi")) as fake:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", fake.base_url.removesuffix("/v1"))
+        for name, header in (("", "api-key"), ("AZURE_OPENAI_AD_TOKEN", "Authorization")):
+            if name:
+                monkeypatch.setenv(name, "token-of-the-directory")
+            model = azure.connect("our-gpt")
+            assert (model.name, (await model.complete(HELLO, lambda piece: None)).text) == ("azure/our-gpt", "Hi")
+            await model.close()
+            assert fake.urls[-1] == "/openai/deployments/our-gpt/chat/completions?api-version=2026-01-01"
+            sent = "Bearer token-of-the-directory" if name else "key-of-the-resource"
+            assert fake.headers[-1][header] == sent
 
 
 async def test_a_slash_at_the_end_of_the_address_and_a_query_do_no_harm():

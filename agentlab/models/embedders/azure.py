@@ -1,0 +1,15 @@
+"""Embeddings of a model deployed on Azure OpenAI; the environment names it as for the chat models of `azure`."""
+
+from __future__ import annotations
+
+from agentlab.models.azure_connection import azure_connection
+from agentlab.models.embedders.openai_embedder import OpenAIEmbedder
+
+
+def identity(name: str) -> tuple[str, str]:
+    return f"azure/{name}", "azure"
+
+
+def connect(name: str, *, dimensions: int | None = None, timeout: float = 60.0) -> OpenAIEmbedder:
+    """The deployment `name`; `dimensions` is sent only if given, `timeout` is in seconds."""
+    return OpenAIEmbedder("azure", name, azure_connection(timeout), dimensions)
