@@ -74,7 +74,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
         completion = await self._complete(request, emit)
         if not _is_all_thought(completion):
             return completion
-        if not self.thinks:
+        if not self.thinks and request.thought_tokens is None:
             log.warning("%s thinks first: it gets %d tokens for that from here on", self.name, THOUGHT_TOKENS)
             self.thinks = True
         if limit != self.output_limit(request):
@@ -82,7 +82,8 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
             completion = replace(completion, usage=_sum(first.usage, completion.usage))
         if _is_all_thought(completion):
             limit = self.output_limit(request)
-            log.warning("%s was cut at %s tokens, all of them thought; see generation.thought_tokens", self.name, limit)
+            stopped = f"cut at {limit} tokens, all of them thought; generation.thought_tokens gives more"
+            completion = replace(completion, stopped=stopped)
         return completion
 
     async def _complete(self, request: Request, emit: Emit) -> Completion:

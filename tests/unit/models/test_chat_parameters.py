@@ -250,11 +250,20 @@ async def test_a_model_whose_thought_left_no_room_is_asked_again_with_room(caplo
     assert len(caplog.records) == 1 and "4000 tokens" in caplog.text
 
 
-async def test_a_reply_that_thought_ate_says_so(caplog):
+@pytest.mark.parametrize("says_how_much", [True, False])
+async def test_a_reply_that_thought_ate_says_so(says_how_much, caplog):
+    def reply(body: dict[str, Any]) -> Answer:
+        thought = {"deltas": [{"content": "<think>Oslo lies"}], "finish": "length"}
+        return eaten(body["max_tokens"]) if says_how_much else thought
+
     request = Request(**{**_fields(ASKED), "thought_tokens": 100})
-    bodies = await ask(lambda body: eaten(body["max_tokens"]), request, times=1)
-    assert [body["max_tokens"] for body in bodies] == [600]
-    assert "openai/m was cut at 600 tokens, all of them thought" in caplog.text
+    async with serving(reply) as fake:
+        model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
+        completion = await model.complete(request, lambda piece: None)
+        await model.close()
+    assert [body["max_tokens"] for body in fake.seen] == [600]
+    assert (completion.text, completion.finish_reason) == ("", "length")
+    assert completion.stopped.startswith("cut at 600 tokens, all of them thought") and not caplog.records
 
 
 @pytest.mark.parametrize("generation", [None, {"temperature": None, "seed": None, "max_tokens": None}])
