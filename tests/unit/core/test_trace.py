@@ -157,6 +157,7 @@ def test_a_request_survives_json_field_by_field(field):
         "temperature": 0.0,
         "seed": 0,
         "max_tokens": 1,
+        "thought_tokens": 2,
     }
     changed = structs.replace(REQUEST, **{field: values[field]})
     assert from_json(Request, json.loads(json.dumps(to_json(changed)))) == changed

@@ -81,8 +81,8 @@ def test_all_pairs_of_one_question_are_one_family(data, tmp_path):
 
 def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_path, own_home):
     data = write_set(tmp_path / "colours", conversations=12, turns=1)
-    poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 0)
-    run = play(data, tmp_path / "run", Answering("good"), poor)
+    poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 1)
+    run = play(data, tmp_path / "run", Answering("good", calls=lambda turn: 2), poor)
     found = by_name(compare(run))
     assert (found["answer_f1"].verdict, found["llm_calls"].verdict) == ("B worse", "B better")
     mirrored = by_name(compare(run, flows=["poor", "good"]))
