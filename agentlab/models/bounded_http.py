@@ -13,7 +13,7 @@ import aiohttp
 import httpx2
 import openai
 
-from agentlab.core.errors import ModelError, ServerFault, Unreachable
+from agentlab.core.errors import ModelError, ServerFault, Unreachable, UnreadableAnswer
 from agentlab.wire.limits import CURRENT
 
 MAX_BYTES = 64 * 2**20
@@ -61,7 +61,7 @@ async def check_head(response: httpx2.Response) -> None:
             raise ModelError(f"the server sends on to {origin}; ask that one, if you trust it")
     # It was not asked for, and what a packed answer grows to is known only once it has.
     elif response.headers.get("content-encoding", "identity") != "identity":
-        raise ServerFault("the server packs its answers, though it was asked not to")
+        raise UnreadableAnswer("the server packs its answers, though it was asked not to")
     response.stream = BoundedStream(response)
 
 

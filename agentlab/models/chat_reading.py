@@ -151,7 +151,8 @@ class ChatReader:
             raise self._fail(chunk.error or chunk.message or chunk.detail)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
-        self._count(chunk.usage)
+        if chunk.usage is not None:
+            self._count(chunk.usage)
         if isinstance(chunk.x_groq, dict):
             self._count(chunk.x_groq.get("usage"))
         for choice in chunk.choices or ():
@@ -161,16 +162,20 @@ class ChatReader:
                 self._add_choice(choice)
 
     def _add_choice(self, choice: Choice) -> None:
-        self._count(choice.usage)
+        if choice.usage is not None:
+            self._count(choice.usage)
         if choice.finish_reason is not None and str(choice.finish_reason).lower() not in NOT_YET:
             self._finish = str(choice.finish_reason)
-        if self._finish.lower() == "error":
-            raise self._fail("the server stopped in the middle of an answer")
+            if self._finish.lower() == "error":
+                raise self._fail("the server stopped in the middle of an answer")
         delta = choice.delta
-        if delta is None or delta == _EMPTY:
+        if delta is None or (not delta.content and delta == _EMPTY):
             # Some repeat at the end what was said before.
             is_first = not (self._said or self._calls)
             delta = choice.message or Delta(content=choice.text) if is_first else _EMPTY
+        self._add_delta(delta)
+
+    def _add_delta(self, delta: Delta) -> None:
         said = delta.content
         if type(said) is not str:
             said, thought = read_parts(said)
@@ -180,7 +185,8 @@ class ChatReader:
         if said:
             self._said.append(said)
         for name in THOUGHT_FIELDS:
-            self._keep(name, getattr(delta, name))
+            if thought := getattr(delta, name):
+                self._keep(name, thought)
         for part in delta.tool_calls or ():
             self._add_call(part, part.get("function") or {})
         if delta.function_call:
