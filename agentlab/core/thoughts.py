@@ -1,4 +1,4 @@
-"""What a model thinks aloud, told from what it says: servers that do not know a model's format send both as one text.
+"""Splits the thought of a model from its text: a server that does not know the format of a model sends both as one.
 
     split_thought("<think>Lyon? No.</think>Paris.")          # "Paris.", "Lyon? No."
     split_thought("Write `<think>` first.")                  # "Write `<think>` first.", ""
@@ -21,7 +21,7 @@ _FORMS = {
     "<|channel>thought": "<channel|>",
 }
 """The marks around a thought, as models write them."""
-_OPENING = re.compile(rf"\s*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
+_OPENING = re.compile(rf"[\s\ufeff\u200b]*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
 _OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}
 _CLOSES = {opening.lower(): closing for opening, closing in _FORMS.items()}
@@ -29,7 +29,7 @@ _CODE = re.compile(
     r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1|\Z)|(?<!`)(`+)(?!`)[^\n]*?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE
 )
 _IN_A_SENTENCE = re.compile(r"(?:[\w,;][ \t]|[`'\"])$")
-"""What stands before a mark that is only named."""
+"""Text before a mark that a sentence only names."""
 _HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:analysis|commentary|final)\b")
 _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
 """Harmony without its special tokens, which many tokenizers leave out."""
@@ -39,16 +39,16 @@ _TOOL_MARKUP = re.compile(
     r"|<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)[|\uff5c]>|<\|tool_call\|?>\s*(?=[{\[]|call:)"
     r"|<[|\uff5c]DSML[|\uff5c]\w+|<\|(?:start\|>\s*assistant\s+to=|channel\|>\s*\w+\s+to=)"
 )
-"""Where the calls of tools begin, as models write them when nobody reads them."""
+"""Starts of tool calls as models write them; a server should read them and send calls."""
 _LAST_OF_A_MARK = re.compile(r"[>\]▷]")
 _BEGINNINGS = (*map(str.lower, _FORMS), "<|start|>assistant<|channel|>", "<|channel|>analysis<|message|>")
 MAX_OPENING = max(map(len, _BEGINNINGS))
 
 
 def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
-    """What a model says, and what it thinks; `is_split` where the server has sent a thought apart already.
+    """Return text and thought; `is_split` is true if the server has already sent a thought apart.
 
-    A thought that never ends leaves nothing that is said.
+    A thought without an end leaves no text.
     """
     if words := _HARMONY_WORDS.match(text):
         return words[2].strip(), words[1].strip()
@@ -69,14 +69,14 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
 
 
 def _end_of_thought(text: str, begin: int, closing: str) -> re.Match[str] | None:
-    """The closing mark, one in quotes only where there is no other."""
+    """Return the closing mark; one in quotes counts only if there is no other."""
     mark = re.escape(closing)
     bare = re.compile(rf"(?<![`'\"]){mark}(?![`'\"])", re.IGNORECASE)
     return bare.search(text, begin) or re.compile(mark, re.IGNORECASE).search(text, begin)
 
 
 def _lone_closing(text: str) -> re.Match[str] | None:
-    """A closing mark whose opening one stood in the prompt."""
+    """Return a closing mark whose opening mark is in the prompt."""
     for mark in _CLOSING.finditer(text):
         if _OPENS[mark[0].lower()] in text[: mark.start()].lower():
             return None
@@ -103,7 +103,7 @@ def _split_harmony(text: str) -> tuple[str, str]:
 
 
 def split_tool_markup(text: str) -> tuple[str, str]:
-    """The text up to the first call of a tool that came as text, and what stands from there on; "" without one."""
+    """Return the text before the first tool call in it, and the rest; the rest is "" without a call."""
     for mark in _TOOL_MARKUP.finditer(text):
         if not _is_code(text, mark.start()):
             return text[: mark.start()].rstrip(), text[mark.start() :]
@@ -111,15 +111,15 @@ def split_tool_markup(text: str) -> tuple[str, str]:
 
 
 class ThoughtFilter:
-    """Passes on the pieces of a growing text without the thought that it begins with."""
+    """Streams a text without the thought at its start."""
 
     def __init__(self) -> None:
         self._held: str | None = ""
-        """What may be a thought so far; None once it is none."""
+        """Text that may be a thought; None once the thought is over."""
         self._is_thinking = False
 
     def feed(self, piece: str) -> str:
-        """What of the text can be shown, now that `piece` has come."""
+        """Return the visible text that `piece` adds."""
         if self._held is None:
             return piece
         self._held += piece
@@ -128,7 +128,7 @@ class ThoughtFilter:
         said, thought = split_thought(self._held)
         begun = said.lstrip().lower()
         if not begun or (len(begun) < MAX_OPENING and any(mark.startswith(begun) for mark in _BEGINNINGS)):
-            # What ends like a mark may be the end of the thought.
+            # A text that ends like a mark may be the end of the thought.
             self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._held.rstrip()[-1:])
             return ""
         self._held = None

@@ -1,11 +1,11 @@
-"""Reads the answers of chat completions out of their bytes, as servers really send them; pure functions and no wire.
+"""Reads the bytes of a chat completion as servers really send them; it does no input or output of its own.
 
     read = ChatReader("served", fail)
     shown = read.feed(b'data: {"choices": [{"delta": {"content": "Seven."}}]}')    # "" until the event is whole
     completion = read.completion({"docs_search": "docs.search"})
 
-The protocol's own form is read as fast as it comes. Whatever servers put in its place (tests/contract/wire has them as
-a table) is read where it has one meaning, and is otherwise UnreadableAnswer, which is asked once more.
+The form of the protocol is read fast. Other forms that servers send (a table of them is in tests/contract/wire) are
+read if they have one meaning. Any other form is an UnreadableAnswer, and the call is made once more.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _WORDS_OF_REASONS: dict[FinishReason, str] = {
 }
 _FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-"""Where servers put a thought, the first that has one; they want them back beside the calls that came of it."""
+"""Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
 NOT_YET = ("", "null", "none")
 
 
 class Delta(Struct, gc=False):
-    """What is read of a piece of an answer, and of a whole one; whatever else stands in it is passed over."""
+    """A piece of an answer, or a whole one; any other field is ignored."""
 
     content: Any = None
     refusal: Any = None
@@ -67,7 +67,7 @@ class Chunk(Struct, gc=False):
     x_groq: Any = None
     error: Any = None
     message: Any = None
-    """With `detail` what an error is told in where it stands in nothing."""
+    """With `detail`: the text of an error that has no `error` field."""
     detail: Any = None
 
 
@@ -79,7 +79,7 @@ class CallInPieces(Struct):
     extra: Any = None
 
     def begins_anew(self, call_id: str, name: str, arguments: str) -> bool:
-        """Whether a piece is the first of another call, by its id, or by a name after arguments that are whole."""
+        """Return True if a piece starts another call: by a new id, or by a name after whole arguments."""
         is_repeated = name.startswith(self.name)
         if call_id and self.id and call_id != self.id:
             return bool(name) or is_json(self.arguments)
@@ -89,23 +89,23 @@ class CallInPieces(Struct):
 
     def take(self, call_id: str, name: str, arguments: str) -> None:
         self.id = self.id or call_id
-        # Some repeat the name with every piece, some send it in pieces.
+        # Some servers repeat the name in every piece, some send it in pieces.
         self.name = name if name.startswith(self.name) else self.name + name
         if arguments.strip() and self.arguments == "{}":
-            self.arguments = ""  # it stood for arguments that were still to come
+            self.arguments = ""  # a placeholder for arguments to come
         if arguments != self.arguments or not is_json(arguments):
             self.arguments += arguments
 
 
 class ChatReader:
-    """What the bytes of an answer add up to; `fail` makes the error of what a server told in place of one."""
+    """Collects an answer from its bytes; `fail` returns the error for an error that the server reports."""
 
     def __init__(self, model: str, fail: Callable[[Any], ModelError]) -> None:
         self.model = model
         self._fail = fail
         self._events = SseParser()
         self._whole: bytes | None = b""
-        """The body, as long as it may be no stream; None for one."""
+        """The body so far, while it may be no stream; None for a stream."""
         self._index = 10**9
         self._said: list[str] = []
         self._thoughts: dict[str, Any] = {}
@@ -116,16 +116,16 @@ class ChatReader:
 
     @property
     def is_done(self) -> bool:
-        """True once `[DONE]` was read."""
+        """True after `[DONE]`."""
         return self._events.is_done
 
     def feed(self, piece: bytes) -> str:
-        """The text that `piece` brings; b"" says that nothing comes any more."""
+        """Return the text that `piece` adds; b"" marks the end of the body."""
         kept, before = self._said, len(self._said)
         for chunk in self._chunks(piece):
             self._add(chunk)
         said = self._half + "".join(self._said[before if self._said is kept else 0 :])
-        # Half a character may be waiting for its other half.
+        # The next piece may bring the other half of a character.
         self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
         return join_surrogates(said.removesuffix(self._half))
 
@@ -170,7 +170,7 @@ class ChatReader:
                 raise self._fail("the server stopped in the middle of an answer")
         delta = choice.delta
         if delta is None or (not delta.content and delta == _EMPTY):
-            # Some repeat at the end what was said before.
+            # Some servers repeat the whole message at the end.
             is_first = not (self._said or self._calls)
             delta = choice.message or Delta(content=choice.text) if is_first else _EMPTY
         self._add_delta(delta)
@@ -198,7 +198,7 @@ class ChatReader:
             self._thoughts[name] = kept + thought if type(kept) is type(thought) else kept
 
     def _count(self, usage: Any) -> None:
-        """The last counts are those of the whole; zeros stand for what is not known yet, or any more."""
+        """Keep the last counts; zeros stand for unknown counts."""
         if isinstance(usage, Mapping) and (not self._usage or any(value for value in usage.values())):
             self._usage = usage
 
@@ -219,7 +219,7 @@ class ChatReader:
         call.extra = part.get("extra_content") or call.extra
 
     def completion(self, tool_names: Mapping[str, str]) -> Completion:
-        """The answer that came, with the tools called as `tool_names` has them; raises ModelError for none."""
+        """Return the answer; `tool_names` maps names on the wire to tools. Raises ModelError if there is no answer."""
         text = join_surrogates("".join(self._said))
         if not (self._finish or text or self._calls or self._thoughts):
             raise UnreadableAnswer("the server sent an answer with nothing in it")
@@ -254,7 +254,7 @@ class ChatReader:
         )
 
     def _whole_calls(self, tool_names: Mapping[str, str], is_cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
-        """The calls, each with an id of its own, and whether one was left out since it was cut off."""
+        """Return the calls, each with its own id, and whether a call was cut off and left out."""
         made: dict[str, ToolCall] = {}
         self._calls.sort(key=lambda call: -1 if call.index is None else call.index)
         for place, call in enumerate(self._calls):
@@ -270,7 +270,7 @@ _EMPTY = Delta()
 
 
 def plain_name(name: str) -> str:
-    """The name of a tool without what templates put around it: `functions.lookup<|channel|>json`."""
+    """Strip what templates put around the name of a tool: `functions.lookup<|channel|>json`."""
     return name.partition("<|")[0].strip().removeprefix("functions.")
 
 
@@ -279,7 +279,7 @@ def as_index(index: Any) -> int | None:
 
 
 def flatten(part: Any) -> str:
-    """The text of a part of an answer, or of a list of parts."""
+    """Return the text of a part of an answer, or of a list of parts."""
     if isinstance(part, Mapping):
         names = ("text", "thinking", "refusal", "reasoning", "summary", "content")
         return next((flatten(part[name]) for name in names if part.get(name)), "")
@@ -287,7 +287,7 @@ def flatten(part: Any) -> str:
 
 
 def read_parts(content: Any) -> tuple[str, str]:
-    """Text and thought of a content in parts."""
+    """Return text and thought of a content in parts."""
     said, thought = "", ""
     for part in content if isinstance(content, list) else [content or ""]:
         if isinstance(part, Mapping) and {"thinking", "reasoning"} & {*part, part.get("type")}:
@@ -308,7 +308,7 @@ def is_json(text: str) -> bool:
 
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
-    """A call with its arguments, also where they are encoded twice, stand in a fence, or say a thing twice."""
+    """Read a call; its arguments may be encoded twice, stand in a code fence, or repeat a key."""
     fenced = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", arguments, re.DOTALL)
     text = fenced[1] if fenced else arguments
     try:
@@ -332,13 +332,13 @@ _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
 
 
 def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
-    """Raises ValueError for what is no chunk, once those before it were read."""
+    """Yield chunks; raises ValueError at the first event that is no chunk."""
     try:
-        # All that came together at once.
+        # The usual events are decoded all at once.
         found = _decode_chunks(b"[%b]" % b",".join(events))
     except ValueError:
         found = []
-    # What msgspec refuses and servers send: NaN as a count, half a surrogate pair, letters that are no UTF-8.
+    # Servers send some things that msgspec refuses: NaN, half a surrogate pair, bytes that are no UTF-8.
     return found if len(found) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
 
 
@@ -349,7 +349,7 @@ def _read_slowly(data: bytes) -> Iterable[Chunk]:
     except ValueError:
         if "\n" not in text.strip():
             raise
-        # Servers that leave out the empty line between events, or send bare lines of JSON.
+        # Some servers leave out the empty line between events, or send bare lines of JSON.
         read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
     for chunk in read:
         yield from msgspec.convert(chunk if isinstance(chunk, list) else [chunk], list[Chunk])

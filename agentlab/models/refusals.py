@@ -1,4 +1,4 @@
-"""What servers mean that refuse a call: their words and numbers as one of our errors, whoever wrote the server.
+"""Translates the refusal of a server into one of our errors, by its status, its headers and its words.
 
     read_refusal(429, {"retry-after": "7"}, '{"error": {"message": "slow down"}}', "openai/m")     # RateLimited, 7 s
 
@@ -39,7 +39,7 @@ _TOO_LONG = re.compile(
     r"|(?:input|prompt|sequence).{0,20}\bexceed.{0,30}\b(?:length|limit|maximum|tokens)|超长|过长|超过.{0,12}(?:长度|限制)",
     re.IGNORECASE,
 )
-"""That the request is longer than the model reads, in the words of servers met so far."""
+"""Words of servers whose model cannot read a request of this length."""
 _OTHER_SIZE = re.compile(
     r"image|audio|base64|string too long|max\w*tokens\W{0,3}(?:or \W?max\w*tokens\W{0,3})?(?:is |are )?too",
     re.IGNORECASE,
@@ -77,7 +77,7 @@ def read_refusal(
     redact: Callable[[str], str] = str,
     address: str | None = None,
 ) -> ModelError:
-    """Our error for an answer that is none; `status` is 0 where it was told within one of status 200."""
+    """Return the error for a refused call; `status` is 0 if a response of status 200 holds the refusal."""
     told = read_told(body)
     said = redact(told.message)
     marks = f"{told.code} {told.kind} {told.message}"
@@ -98,7 +98,7 @@ def read_refusal(
 
 
 def _of_words(status: int, marks: str, said: str, model: str, wait: float | None) -> ModelError | None:
-    """The error that a server's words mean whatever its status is, or its status alone; None for neither."""
+    """Return the error that the words or the status decide alone; None if they do not."""
     is_rate = status == 429 or (status != 402 and bool(_RATE.search(marks)))
     if is_rate and status != 403:
         is_spent = wait is None and bool(_NO_CREDIT.search(marks))
@@ -122,14 +122,14 @@ def _of_words(status: int, marks: str, said: str, model: str, wait: float | None
 def read_told_error(
     told: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
 ) -> ModelError:
-    """Our error for one that a server told where an answer was to be, or in the middle of it."""
+    """Return the error that a server reports in place of an answer, or in the middle of one."""
     code = (told.get("code") or told.get("status_code")) if isinstance(told, Mapping) else None
     status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 0
     return read_refusal(status, {}, json.dumps({"error": told}), model, redact, address)
 
 
 def read_told(text: str) -> ToldError:
-    """An error as servers write it: `{"error": {"message", "code", "type"}}`, its inside, a page, or any text."""
+    """Read `{"error": {"message", "code", "type"}}`, its inner object, a web page, or any text."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -148,7 +148,7 @@ def read_told(text: str) -> ToldError:
 
 
 def _words(told: Any) -> str:
-    """What is told as a text, or as FastAPI tells it: a list of places and what is wrong there."""
+    """Return a message as text; FastAPI sends a list of places and problems."""
     if isinstance(told, list):
         return "; ".join(map(_words, told))
     if isinstance(told, dict) and "msg" in told:
@@ -157,7 +157,7 @@ def _words(told: Any) -> str:
 
 
 def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
-    """The seconds until a server wants to be asked again, from its headers or its words; None where it says nothing."""
+    """Return the seconds that a server asks to wait, from its headers or its words; None without any."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         given = str(headers.get(name) or "").strip()
         if number := re.match(r"(\d{1,9}(?:\.\d+)?)\s*(?:,|$)", given):
@@ -173,7 +173,7 @@ def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
 
 
 def address_hint(address: str) -> str:
-    """What may be wrong with the address of a server that knows no such place."""
+    """Return what is probably wrong with the address of a server that responds with 404."""
     path = urlsplit(address).path.rstrip("/")
     if path.endswith(("/completions", "/embeddings")):
         return "; the address ends too late: it is what stands before /chat/completions"

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 
 class SseParser:
-    """Reads server-sent events out of the pieces of a body; of their fields only the data means something here."""
+    """Reads server-sent events from the pieces of a body; only their data fields are used."""
 
     def __init__(self) -> None:
         self.is_done = False
-        """True once `[DONE]` was read."""
+        """True after `[DONE]`."""
         self._unfinished: list[bytes] = []
         self._data: bytes | None = None
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of the events that `piece` brings to their end; b"" says that nothing comes any more."""
+        """Return the data of the events that end in `piece`; b"" marks the end of the body."""
         if piece[:5] == b"data:" and piece[-2:] == b"\n\n" and self._data is None and not any(self._unfinished):
             # Whole events of one line each, as nearly all pieces are.
             events = piece[5:-2].split(b"\n\ndata:")
             if piece.count(b"\n") == 2 * len(events) and b"\r" not in piece:
                 return self._until_done([event.strip() for event in events])
         if piece and b"\n" not in piece and b"\r" not in piece:
-            # Put together once the line is whole: a server may take as many pieces over one as it likes.
+            # The pieces are joined once the line is whole: a server may send a line in any number of pieces.
             self._unfinished.append(piece)
             return []
         self._unfinished.append(piece or b"\n\n")
         together = b"".join(self._unfinished)
-        # The other half of this line's end may be on its way.
+        # The next piece may begin with the rest of this line end.
         held = b"\r" if together[-1:] == b"\r" else b""
         together = together.removesuffix(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = together.split(b"\n")

@@ -12,7 +12,7 @@ from agentlab.core.errors import BadRequest, ConfigError, RateLimited, Refused
 from agentlab.core.messages import Completion, Message, Request
 from agentlab.core.trace import Trace
 from agentlab.models.embedders import openai as embeddings
-from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys, shared_ring
+from agentlab.models.keys import RATE_LIMITED_SECONDS, KeyRing, load_keys, server_and_keys, shared_ring
 from agentlab.models.openai import connect
 from agentlab.session.session import Session
 from support.doubles import gateway_to
@@ -239,3 +239,17 @@ async def test_slow_keys_do_not_take_turns_for_ever(monkeypatch):
 
     with pytest.raises(RateLimited):
         await session_with(Slow(), retries=3).complete(HELLO.messages)
+
+
+@pytest.mark.parametrize("given", ["sk-abc\r\n", " sk-abc", "Bearer sk-abc", "\ufeffsk-abc\u200b"])
+def test_what_stands_around_a_key_is_left_out(monkeypatch, given):
+    monkeypatch.setenv("OPENAI_API_KEY", given)
+    assert server_and_keys("openai", "OPENAI_API_KEY", " http://127.0.0.1:1/v1/ ", None)[1].keys == ("sk-abc",)
+
+
+@pytest.mark.parametrize(("given", "why"), [('"sk-abc"', "quotes"), ("sk-abc…", "no header")])
+def test_what_is_no_key_is_named_without_it(monkeypatch, given, why):
+    monkeypatch.setenv("OPENAI_API_KEY", given)
+    with pytest.raises(ConfigError, match=why) as caught:
+        server_and_keys("openai", "OPENAI_API_KEY", None, None)
+    assert "abc" not in str(caught.value)
