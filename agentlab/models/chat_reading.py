@@ -80,12 +80,11 @@ class CallInPieces(Struct):
 
     def begins_anew(self, call_id: str, name: str, arguments: str) -> bool:
         """Return True if a piece starts another call: by a new id, or by a name after whole arguments."""
-        is_repeated = name.startswith(self.name)
         if call_id and self.id and call_id != self.id:
             return bool(name) or is_json(self.arguments)
         if not name or not self.name or not self.arguments or call_id:
             return False
-        return not is_repeated or (is_json(self.arguments) and bool(arguments or self.index is None))
+        return not name.startswith(self.name) or (is_json(self.arguments) and bool(arguments or self.index is None))
 
     def take(self, call_id: str, name: str, arguments: str) -> None:
         self.id = self.id or call_id
@@ -239,8 +238,7 @@ class ChatReader:
         if not calls and finish == "tool_calls":
             finish = "stop"
         usage = read_usage(self._usage)
-        if not usage.input_tokens:
-            usage = replace(usage, input_tokens=None)
+        usage = replace(usage, input_tokens=usage.input_tokens or None)
         if not usage.output_tokens and (text or calls or thought):
             usage = replace(usage, output_tokens=None)
         kept = {"openai": self._thoughts} if calls and self._thoughts else {}
