@@ -178,7 +178,7 @@ class ChatReader:
         said = delta.content
         if type(said) is not str:
             said, thought = read_parts(said)
-            self._keep("reasoning_content", thought)
+            self._keep("reasoning_content", thought or None)
         if delta.refusal:
             said += flatten(delta.refusal)
         if said:
@@ -192,7 +192,8 @@ class ChatReader:
             self._add_call({"index": 0}, delta.function_call)
 
     def _keep(self, name: str, thought: Any) -> None:
-        if thought and type(thought) in (str, list):
+        # An empty one counts, too: some servers want it back beside its calls.
+        if type(thought) in (str, list):
             kept: Any = self._thoughts.get(name) or type(thought)()
             self._thoughts[name] = kept + thought if type(kept) is type(thought) else kept
 
@@ -220,11 +221,11 @@ class ChatReader:
     def completion(self, tool_names: Mapping[str, str]) -> Completion:
         """Return the answer; `tool_names` maps names on the wire to tools. Raises ModelError if there is no answer."""
         text = join_surrogates("".join(self._said))
-        if not (self._finish or text or self._calls or self._thoughts):
+        if not (self._finish or text or self._calls or any(self._thoughts.values())):
             raise UnreadableAnswer("the server sent an answer with nothing in it")
         if not self._finish and not self.is_done:
             raise Unreachable("the stream ended before the answer did")
-        thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if name in self._thoughts), "")
+        thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if self._thoughts.get(name)), "")
         said, spelled_out = split_thought(text, is_split=bool(thought))
         finish = _FINISH.get(self._finish.lower(), "other" if self._finish else "stop")
         calls, is_cut = self._whole_calls(tool_names, finish == "length")

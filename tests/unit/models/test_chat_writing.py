@@ -172,6 +172,20 @@ async def test_only_requested_server_data_is_sent_back():
     assert set(body["messages"][1]) == {"role", "content"}
 
 
+@pytest.mark.parametrize("thought", ["I need it.", "", None])
+async def test_a_thought_beside_a_call_goes_back_though_it_is_empty_and_none_does_where_none_came(thought):
+    part = {"index": 0, "id": "a", "function": {"name": "lookup", "arguments": "{}"}}
+    calling = {"deltas": [{"tool_calls": [part]} | ({} if thought is None else {"reasoning_content": thought})]}
+    answers = iter([{**calling, "finish": "tool_calls"}, text("42.")])
+    async with serving(lambda body: next(answers)) as fake:
+        model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
+        said = await model.complete(Request(messages=(user("Look."),), tools=(LOOKUP,)), lambda piece: None)
+        asked = Request(messages=(user("Look."), said.message, result("a")), tools=(LOOKUP,))
+        await model.complete(asked, lambda piece: None)
+        await model.close()
+    assert fake.seen[-1]["messages"][1].get("reasoning_content") == thought
+
+
 @pytest.mark.parametrize("tools", [(LOOKUP,), ()], ids=["listed", "not listed"])
 async def test_tools_stay_listed_where_none_may_be_called(tools):
     told = [user("Look."), agent("", lookup("a")), result("a"), agent("It is 42."), user("Sum up.")]
