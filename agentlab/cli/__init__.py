@@ -4,7 +4,7 @@
 `commands`: run, replay, gate, fork. `show_commands`: show, report, compare, cost, memory, export.
 `published`: import, score, reproduce. `judging`: judge. `listing`: list. `project`: init, lint, pull. `doctor`: doctor.
 `chat`, `chat_screen`, `interrupts`: the chat, its screen, Ctrl-C.
-`terminal`: the table of a run and its headline measures. `comparing`: comparisons and gate verdicts.
+`terminal`: the table of a run, and which of its rows are shown. `comparing`: comparisons and gate verdicts.
 `progress`, `echo`: progress; printing.
 `template/`: the files that `agentlab init` copies.
 """

@@ -8,7 +8,8 @@ The caller embeds texts with `memory.embedder`, so that an embedding is counted,
 call. The caller passes ids and times for the same reason. `where` is a folder; each backend has its own files in it, so
 that two backends can share the folder. For a database server, `where` is the name of the store.
 
-The contract is `agentlab.core.protocols.Memory`. `base` holds the code that all backends share, `exact` the search of
+The contract is `agentlab.core.protocols.Memory`, which also has the threshold of duplicates. `base` holds the code
+that all backends share, `exact` the search of
 those that search in this process. The layered agent and the backend `textfile` write their text files with
 `tagged_log`.
 

@@ -1,6 +1,7 @@
 """Tools of a data folder: MCP servers and the user's own scripts.
 
-`tool_manager`: `ToolManager`, all tools of a folder. `config`: servers in the configuration file. `client`, `launch`:
+`tool_manager`: `ToolManager`, all tools of a folder, and the stored lists of tools. `config`: servers in the
+configuration file. `client`, `launch`:
 one server; its child process with limits. `listing`: names and schemas of tools. `answers`: results as text.
 `repairs`: repairs messages of servers before validation. `scripts`: tools from Python files.
 """
