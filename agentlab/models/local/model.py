@@ -1,12 +1,12 @@
-"""`local/<catalogue name>`: a small language model embedded through llama.cpp, no key and no server to start.
+"""Provider `local`: small language models run by llama.cpp, without key and without a server to start.
 
     model = connect("qwen2.5-coder-0.5b")
     completion = await model.complete(Request(messages=(Message(role="user", text="Hello!"),)), emit=print)
     await model.close()
 
-The first call fetches the weights and starts `server` as a child process that ends with this one. One request
-runs at a time. `AGENTLAB_LOCAL_MODEL=/path/to.gguf` runs that file whatever the name. How tools are offered and calls
-are read is in `tool_protocol`; at temperature 0 the same request gets the same reply.
+The first call downloads the weights and starts `server` as a child process that ends with this one. One request runs
+at a time. With `AGENTLAB_LOCAL_MODEL=/path/to.gguf` every name runs that file. `tool_protocol` offers the tools and
+reads the calls. At temperature 0 the same request gets the same reply.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
 
 MAX_CHARS_PER_TOKEN = 16
-"""More than any tokenizer packs into a token: longer texts overflow for certain and need not be tokenized."""
+"""No tokenizer packs more into a token, so a longer text overflows the context and need not be tokenized."""
 CONNECT_SECONDS = 10
 SILENCE_SECONDS = 900
-"""Reading a long prompt on a busy machine takes minutes in which nothing is sent."""
+"""The server sends nothing while it reads a prompt, which takes minutes on a busy machine."""
 EXIT_SECONDS = 5
 
 
@@ -53,11 +53,11 @@ def connect(
     threads: int | None = None,
     prompt_cache: int | None = None,
 ) -> LocalModel:
-    """The embedded model `name` of the catalogue; nothing is fetched or started yet.
+    """Return the embedded model `name` of the catalogue; the first call downloads the weights and starts it.
 
-    `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores; `prompt_cache` is in MiB
-    and defaults to `AGENTLAB_PROMPT_CACHE`, else to none: with one, the beginning of a prompt that was read before is
-    not read again, and a reply may depend, by rounding, on the requests before it. Raises ConfigError.
+    `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores. `prompt_cache` is in MiB
+    and defaults to `AGENTLAB_PROMPT_CACHE`, else to 0. A cache saves reading the same prompt prefix again, but replies
+    may then depend, by rounding, on earlier requests. Raises ConfigError.
     """
     prompt_cache = _prompt_cache() if prompt_cache is None else prompt_cache
     own = os.environ.get("AGENTLAB_LOCAL_MODEL")
@@ -68,7 +68,7 @@ def connect(
         return LocalModel(path.stem, lambda: path, context, threads, prompt_cache)
     entry = weights.entry(name)
     if entry.kind != "chat":
-        raise ConfigError(f"local/{name} is no chat model; known: {', '.join(weights.names('chat'))}")
+        raise ConfigError(f"local/{name} is not a chat model; known: {', '.join(weights.names('chat'))}")
     file = entry.files[0].name
     return LocalModel(name, lambda: weights.fetch(name)[file], context, threads, prompt_cache)
 
@@ -81,20 +81,20 @@ def _prompt_cache() -> int:
 
 
 def identity(name: str) -> tuple[str, str]:
-    """What the model answers under, and the edition of how tools and schemas are put to it."""
+    """Return the full name of the model, and the edition of the texts and schemas that offer tools to it."""
     own = os.environ.get("AGENTLAB_LOCAL_MODEL")
     edition = f"llama.cpp, tools {protocol.EDITION}"
     if not own:
         return f"local/{name}", edition
     file = Path(own).expanduser()
-    # Two files may have one name; the head of a GGUF file holds what the model calls itself, and its size the rest.
+    # Two files may share a name: the head of a GGUF file and its size tell them apart.
     with contextlib.suppress(OSError), open_regular_file(file) as opened:
         edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
     return f"local/{file.stem}", edition
 
 
 def seconds_per_call(name: str) -> float | None:
-    """A rough pace on two cores: about 700 tokens of prompt and 40 of reply, nothing cached."""
+    """Return the rough seconds of a call on two cores: 700 tokens of prompt and 40 of reply, no cache."""
     return {"qwen2.5-coder-0.5b": 5.5, "qwen2.5-coder-1.5b": 11.0}.get(name)
 
 
@@ -112,7 +112,7 @@ class StreamedReply:
 
 
 class LocalModel(Provider[WiredPrompt, StreamedReply]):
-    """A chat model in a child process; `weights_file` is called, in a thread, when the child first starts."""
+    """A chat model in a child process; each start of the child calls `weights_file` in a thread."""
 
     parallel = 1
 
@@ -138,18 +138,18 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
 
     @property
     def pid(self) -> int | None:
-        """The child's process id while it runs."""
+        """Return the process id of the child, None if it is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     async def start(self) -> None:
-        """Fetch the weights and start the child, unless it runs. Raises WeightsError or ConfigError."""
+        """Download the weights and start the child if it is not running. Raises WeightsError or ConfigError."""
         async with self._starting:
             if self.pid is None:
                 await self.close()
                 await asyncio.to_thread(self._launch)
 
     def translate(self, request: Request) -> WiredPrompt:
-        """Raises ContextOverflow and BadRequest."""
+        """Build the body of the request. Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
         messages = protocol.render(request, offered, self.format_tool_result)
         length = sum(len(message["content"]) for message in messages)
@@ -164,26 +164,26 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             "max_tokens": request.max_tokens,
             **protocol.constraint(request, offered, self._model),
         }
-        known = {key: value for key, value in body.items() if value is not None}
-        return WiredPrompt(known, protocol.ReplyReader(request, offered))
+        body = {key: value for key, value in body.items() if value is not None}
+        return WiredPrompt(body, protocol.ReplyReader(request, offered))
 
     async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
-        """A child that died since the last call is started anew; raises what `start` raises, too."""
+        """Stream the reply, after restarting the child if it died; also raises the errors of `start`."""
         await self.start()
-        read = StreamedReply(wired.reader)
+        reply = StreamedReply(wired.reader)
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
                 if chunk.get("usage"):
-                    read.usage = read_usage(chunk["usage"])
+                    reply.usage = read_usage(chunk["usage"])
                 for choice in chunk["choices"]:
-                    read.finish = choice["finish_reason"] or read.finish
-                    if visible := read.reader.feed(choice["delta"].get("content") or ""):
+                    reply.finish = choice["finish_reason"] or reply.finish
+                    if visible := reply.reader.feed(choice["delta"].get("content") or ""):
                         emit(visible)
-        return read
+        return reply
 
     def parse(self, raw: StreamedReply, request: Request) -> Completion:
         if raw.finish is None:
-            raise Unreachable("the model server ended before the answer did", self.name)
+            raise Unreachable("the model server ended before the reply was complete", self.name)
         text, calls = raw.reader.finish()
         reason: FinishReason = "length" if raw.finish == "length" else "tool_calls" if calls else "stop"
         message = Message(role="agent", text=text, tool_calls=calls)
@@ -193,7 +193,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         return protocol.RESULT.format(call=name, text=result)
 
     async def close(self) -> None:
-        """End the child and wait for it; the next call starts another."""
+        """End the child and wait for it; the next call starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             await asyncio.to_thread(_end, process)
@@ -208,7 +208,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         headers = {"Authorization": f"Bearer {self._key}"}
         try:
-            # A session for each call: it belongs to one event loop, and next to the model's time it costs nothing.
+            # A session belongs to one event loop, so each call opens its own; that costs little next to the model.
             async with (
                 aiohttp.ClientSession(timeout=patience, read_bufsize=1 << 20) as session,
                 session.post(url, json=body, headers=headers) as response,
@@ -223,17 +223,17 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
         except ValueError as error:
-            raise UnreadableAnswer(f"the model server sent what is not JSON: {error}", self.name) from error
+            raise UnreadableAnswer(f"the model server sent invalid JSON: {error}", self.name) from error
 
-    def _error(self, told: str, status: int = 500) -> ModelError:
-        """Our error for what the server told: `{"error": {"code", "type", "message"}}`, its inside, or any text."""
+    def _error(self, text: str, status: int = 500) -> ModelError:
+        """Return our error for `{"error": {"code", "type", "message"}}`, the inner object, or any other text."""
         with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
-            problem = json.loads(told)
+            problem = json.loads(text)
             problem = problem.get("error", problem)
-            told = f"{problem['type']}: {problem['message']}"
+            text = f"{problem['type']}: {problem['message']}"
             status = int(problem["code"])
-        said = " ".join(told.split())[:300]
-        return read_refusal(status, {}, json.dumps({"error": {"message": said}}), self.name)
+        message = " ".join(text.split())[:300]
+        return read_refusal(status, {}, json.dumps({"error": {"message": message}}), self.name)
 
     def _launch(self) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
@@ -243,10 +243,10 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         path = self._weights_file()
         settings = {"model": str(path), "context": self._context, "threads": self._threads}
         settings |= {"prompt_cache": self._prompt_cache, "key": self._key}
-        # Both write at the end of it, and it is gone with the last of them.
+        # Appending lets parent and child share the file; it is deleted when both have closed it.
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by `close`
         self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own file
-            # Started as a file with -P: neither this package nor what lies beside the file has to be importable.
+            # The child runs the file with -P, so that it imports neither this package nor a file next to it.
             [sys.executable, "-P", llama_server.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -254,7 +254,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             start_new_session=True,  # Ctrl-C is for the parent, which may want to finish the turn
         )
         assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended at once; the log says why
+        with contextlib.suppress(BrokenPipeError):  # the child ended at once; its log has the reason
             process.stdin.write(json.dumps(settings).encode() + b"\n")
             process.stdin.flush()
         line = process.stdout.readline()
@@ -262,7 +262,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             _end(process)
             self._log.seek(0)
             complaints = self._log.read().decode(errors="replace").split("\n")
-            last = next((line for line in reversed(complaints) if line.strip()), "it ended without a word")
+            last = next((line for line in reversed(complaints) if line.strip()), "it ended without an error message")
             raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
         self._port = int(line)
 
@@ -272,7 +272,7 @@ def _usable_cores() -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close its standard input, at which it ends by itself."""
+    """Close the standard input of the child, which makes it exit; kill it after EXIT_SECONDS."""
     try:
         process.communicate(timeout=EXIT_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,14 +1,14 @@
-"""How the embedded model is offered tools and how its reply is read: by constraining what it can write.
+"""Tool calls of the embedded model: the texts that offer tools, the grammar of replies and their parser.
 
-llama.cpp's own tool parser does not understand small coder models, so the tools go into the system prompt, a JSON
-schema allows nothing but an answer or calls of these tools, and the reply comes back as one of
+The tool parser of llama.cpp does not understand small coder models. The system prompt lists the tools instead. A
+JSON schema restricts the reply to an answer or calls of these tools:
 
     {"tool": "answer", "text": "Three months."}
     {"tool": "lookup_documents", "arguments": {"query": "notice period"}, "more": [{"tool": ..., "arguments": ...}]}
 
-The wording was measured on the 0.5B model, which decides with the first tool name it writes. Shown its own calls in
-this form it repeats them, so they are told as part of the results, on the user's side; its own answers are shown as
-plain text. It would rather answer from memory than look up: ANSWER_BIAS sets that right.
+The wording was measured on the 0.5B model, which decides with the first tool name it writes. It repeats its own calls
+if it sees them in this form, so the results, in the user role, describe them. Its own answers are plain text. It
+prefers answering from memory to searching; ANSWER_BIAS corrects that.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from agentlab.core.schemas import properties_of, simplify_schema, strict_object_
 Tools = Sequence[ToolSpec]
 
 EDITION = 1
-"""To be raised whenever a request would be put to the model in other words: recordings made before no longer fit."""
+"""Raise it with every change of the texts that the model reads: earlier recordings no longer match."""
 MAX_CALLS = 8
 ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
-"""What an answer is called in place of a tool; the first that is no tool's name."""
+"""Names for the answer in place of a tool; the first one that is not the name of a tool is used."""
 
 MAY_CALL = """Tools:
 {tools}
@@ -45,7 +45,7 @@ Tools:
 RESULT = "{call} returned:\n{text}"
 USE_RESULTS = "Answer the question from these results."
 ANSWER_BIAS = {"qwen2.5-coder-0.5b": -4.0}
-"""Added to the logit of the answer's name while a question is open, by model; measured, so only where it was."""
+"""Bias on the logit of the answer's name until results arrive, by model; only for models it was measured on."""
 
 _GRAMMAR = "%llguidance {}\nstart: %json "
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -54,19 +54,19 @@ _CONTROL = re.compile(
     r"<(?=[|\uff5c][^<>\n]{1,60}[|\uff5c]> | /?s> | (bos|eos|pad|unk)> | (start|end)_of_turn>) | \[(?=/?INST\])",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Where control tokens begin, of whichever model llama.cpp runs: `<|im_end|>`, `<start_of_turn>`, `</s>`, `[INST]`."""
+"""Matches the start of the control tokens of all models: `<|im_end|>`, `<start_of_turn>`, `</s>`, `[INST]`."""
 _CUT_NAME = re.compile(r'\{"tool": "((?:[^"\\]|\\.)*)')
 _DECODABLE = re.compile(
     r"""([^"\\]+ | \\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}
-    | \\u[dD][89abAB][0-9a-fA-F]{2} (?!(\\(u[0-9a-fA-F]{0,3})?)?\Z)   # half a pair, and not where the other may follow
+    | \\u[dD][89abAB][0-9a-fA-F]{2} (?!(\\(u[0-9a-fA-F]{0,3})?)?\Z)   # half a pair, unless the other half may follow
     )*""",
     re.VERBOSE,
 )
-"""Inside a JSON string: what can be decoded without knowing what comes after it."""
+"""Matches the part of a JSON string that can be decoded without its continuation."""
 
 
 def offered_tools(request: Request) -> Tools:
-    """The tools the reply may call: none, all, or the one that `tool_choice` names. Raises BadRequest."""
+    """Return the tools the reply may call: none, all, or the one that `tool_choice` names. Raises BadRequest."""
     if request.tool_choice == "none" or not request.tools:
         return ()
     if request.tool_choice in ("auto", "required"):
@@ -79,14 +79,14 @@ def offered_tools(request: Request) -> Tools:
 
 
 def constraint(request: Request, offered: Tools, model: str) -> dict[str, Any]:
-    """The part of the request's body that restricts what the model can write."""
+    """Return the part of the request body that restricts what the model can write."""
     if offered:
         schema = _reply_schema(request, offered)
     elif request.output_schema is not None:
         schema = simplify_schema(request.output_schema)
     else:
         return {}
-    # Not as `response_format`: that goes through another converter, which lets the model spend tokens on white space.
+    # `response_format` uses another converter, which lets the model spend tokens on white space.
     body: dict[str, Any] = {"grammar": f"{_GRAMMAR}{json.dumps({**schema, 'x-guidance': _COMPACT})}"}
     if model in ANSWER_BIAS and offered and request.tool_choice == "auto" and not _has_results(request):
         body["logit_bias"] = [[_answer_name(offered), ANSWER_BIAS[model]]]
@@ -94,9 +94,9 @@ def constraint(request: Request, offered: Tools, model: str) -> dict[str, Any]:
 
 
 def render(request: Request, offered: Tools, format_result: Callable[[str, str, str], str]) -> list[dict[str, str]]:
-    """The conversation in the roles system, user and assistant; results of tools are told by the user.
+    """Return the conversation in the roles system, user and assistant; tool results are in the user role.
 
-    `format_result` is given a call's id, the call as it is shown to the model, and its result.
+    `format_result` takes the id of a call, the call as the model sees it, and its result.
     """
     wired: list[dict[str, str]] = []
     calls: dict[str, ToolCall] = {}
@@ -125,7 +125,7 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
 
 
 def escape_control_tokens(text: str) -> str:
-    """`text` with a space within whatever would be read as a control token: nothing said ends or opens a turn."""
+    """Insert a space into every control token in `text`, so that no text ends or opens a turn."""
     return _CONTROL.sub(lambda found: f"{found[0]} ", text)
 
 
@@ -158,7 +158,7 @@ def _spoken(call: ToolCall) -> str:
 
 
 def _parameters(schema: Any) -> str:
-    """`query: string (what to look for), limit?: integer`: a third of the tokens of the JSON schema."""
+    """Render a schema as `query: string (what to look for), limit?: integer`: a third of its tokens."""
     if not (properties := properties_of(schema)):
         return ""
     required = schema.get("required") or ()
@@ -198,9 +198,9 @@ def _reply_schema(request: Request, offered: Tools) -> dict[str, Any]:
 
 
 class ReplyReader:
-    """Reads a reply while it streams, whole or cut off: the text of the answer, or the calls.
+    """Reads a reply while it streams, complete or cut off: the text of the answer, or the calls.
 
-    Without tools on offer the reply is all answer.
+    Without tools the whole reply is the answer.
     """
 
     def __init__(self, request: Request, offered: Tools) -> None:
@@ -224,7 +224,7 @@ class ReplyReader:
         return self._shown[before:]
 
     def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer's text and the calls; a call that was cut off carries what there is of it as `malformed`."""
+        """Return the text of the answer and the calls; a cut-off call has its raw text in `malformed`."""
         if not self._with_tools:
             return self._raw, ()
         if not self._raw.startswith(self._opening):
@@ -250,9 +250,9 @@ class ReplyReader:
 
 
 def _string_so_far(inside: str) -> str:
-    """The characters of a JSON string of which there may be only the beginning; `inside` starts after its quote.
+    """Decode a JSON string that may be incomplete; `inside` starts after its opening quote.
 
-    Half a surrogate pair has no meaning and could not be stored, so it becomes U+FFFD.
+    Half a surrogate pair cannot be stored, so it becomes U+FFFD.
     """
     found = _DECODABLE.match(inside)
     assert found is not None

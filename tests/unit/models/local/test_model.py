@@ -22,7 +22,7 @@ class TestConnect:
         assert local.connect(MODEL).parallel == 1
         with pytest.raises(ConfigError, match=r"Did you mean 'qwen2\.5-coder-0\.5b'"):
             local.connect("qwen2.5-coder-0.5")
-        with pytest.raises(ConfigError, match="is no chat model; known: qwen"):
+        with pytest.raises(ConfigError, match="is not a chat model; known: qwen"):
             local.connect("all-minilm-l6-v2")
 
     async def test_an_own_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
