@@ -1,9 +1,9 @@
-"""Bag-of-words hashing: no weights, no download, the same vector on every machine.
+"""Embedder that hashes bags of words: no weights, no download, the same vector on every machine.
 
     connect("hashing-256").embed(["the ball is round"])
 
-Two texts are as similar as they share words, so this is the word-overlap floor a real embedder has to beat, and the
-embedder of tests that are not about meaning. Every word is counted in one of the `hashing-<dimensions>` slots.
+Similarity is word overlap, which a real embedder has to beat. Tests that do not depend on meaning use it too. Every
+word is counted in one of the `hashing-<dimensions>` slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentlab.core.vectors import Vectors, pack
 
 _WORD = re.compile(r"\w+")
 IS_QUICK = True
-"""A vector is computed at once: it is worth neither a queue nor a thread."""
+"""A vector takes so little time that a queue or a thread costs more."""
 
 
 def connect(name: str) -> Embedder:
@@ -49,19 +49,19 @@ class HashingEmbedder:
 
 @functools.lru_cache(maxsize=256)
 def _vector(text: str, dimensions: int) -> Vectors:
-    """Of one text, shape (dimensions,); a reference answer comes back with every flow and epoch. Not to be changed."""
-    # Of a dozen words, scaled in plain Python: array by array it takes three times as long.
-    counted: dict[int, float] = {}
+    """Return the vector of one text, shape (dimensions,); it is cached, so callers must not change it."""
+    # Texts have about a dozen words: plain Python takes a third of the time that arrays take.
+    weights: dict[int, float] = {}
     for word, count in Counter(_WORD.findall(text.lower()) or [text]).items():
         slot = _number(word) % dimensions
-        counted[slot] = counted.get(slot, 0.0) + 1 + math.log(count)
-    length = math.hypot(*counted.values())
+        weights[slot] = weights.get(slot, 0.0) + 1 + math.log(count)
+    length = math.hypot(*weights.values())
     vector = np.zeros(dimensions, dtype=np.float32)
-    vector[list(counted)] = pack(np.array([weight / length for weight in counted.values()]))
+    vector[list(weights)] = pack(np.array([weight / length for weight in weights.values()]))
     return vector
 
 
 @functools.lru_cache(maxsize=4096)
 def _number(word: str) -> int:
-    """The same on every machine, unlike `hash`."""
+    """Return a hash of the word that is the same on every machine, unlike `hash`."""
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -1,11 +1,11 @@
-"""all-MiniLM-L6-v2 in this process: ONNX Runtime, the pinned int8 weights, no torch.
+"""Embedder all-MiniLM-L6-v2 in this process: ONNX Runtime, the pinned int8 weights, no torch.
 
     embedder = connect("all-minilm-l6-v2")
     vectors = await embedder.embed(["the ball is round", "a square pitch"])      # (2, 384)
 
-Mean pooling over the word pieces, then unit length. The model reads 256 word pieces; the rest of a text is not seen.
-Texts go through the model one at a time: on CPU that is as fast as a padded batch of 32 or faster (33 against 15-26
-paragraphs a second on two cores), and no vector depends on its neighbours.
+A vector is the mean over the word pieces, scaled to unit length. The model reads 256 word pieces and ignores the rest.
+Texts are embedded one at a time, so no vector depends on its neighbours. On two CPU cores that is no slower
+than padded batches of 32: 33 against 15-26 paragraphs a second.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from agentlab.models.weights import fetch
 
 _DIMENSIONS = {"all-minilm-l6-v2": 384}
 _MAX_PIECES = 256
-# A word piece is rarely longer than this many characters, and a word of more than 100 characters is one piece.
+# The tokenizer turns a word of more than 100 characters into one piece, and pieces are rarely longer.
 _MAX_CHARACTERS = _MAX_PIECES * 100
 _BATCH = 32
 _THREADS = 2
 
 
 def connect(name: str) -> Embedder:
-    """Build the embedder `name` of the weights catalogue; nothing is fetched or loaded before the first `embed`."""
+    """Return the embedder `name` of the weights catalogue; the first `embed` downloads and loads the weights."""
     if name not in _DIMENSIONS:
         raise ConfigError(f"embedder 'local/{name}' is unknown: choose from {', '.join(sorted(_DIMENSIONS))}")
     return LocalEmbedder(name)
@@ -48,18 +48,18 @@ class LocalEmbedder:
         self._loaded: tuple[Any, Any] | None = None
 
     async def start(self) -> None:
-        """Fetch and load the weights, unless that is done; raises WeightsError."""
+        """Download and load the weights if needed; raises WeightsError."""
         await asyncio.to_thread(self._run, ["warm up"])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return float32 rows of unit length, shape (len(texts), dimensions); WeightsError if the model is not here."""
+        """Return float32 rows of unit length, shape (len(texts), dimensions); raises WeightsError."""
         rows = [np.zeros((0, self.dimensions), dtype=np.float32)]
         for start in range(0, len(texts), _BATCH):
             rows.append(await asyncio.to_thread(self._run, texts[start : start + _BATCH]))
         return np.concatenate(rows)
 
     def _run(self, texts: Sequence[str]) -> Vectors:
-        # One lock: several runs at once on the same cores are slower than one after the other.
+        # One call at a time: parallel calls on the same cores are slower.
         with self._lock:
             tokenizer, session = self._loaded = self._loaded or _load(fetch(self._weights))
             return unit_rows(np.stack([_mean_state(tokenizer, session, text) for text in texts]))

@@ -1,10 +1,10 @@
-"""Any sentence-transformers model, by its name on the hub or by the folder it was saved in.
+"""Embedder for any sentence-transformers model, by its name on the hub or its folder.
 
     connect("BAAI/bge-small-en-v1.5")
     connect("./my-finetuned-model", device="cuda")
 
-Needs the extra `sentence-transformers` (it brings torch). The prompts some models want before a query or a passage are
-not added: what is embedded is the text alone.
+Needs the extra `sentence-transformers`, which installs torch. Only the text itself is embedded: the prefixes that some
+models expect before a query or a passage are not added.
 """
 
 from __future__ import annotations
