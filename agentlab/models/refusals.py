@@ -60,7 +60,7 @@ _WAIT_IN_WORDS = re.compile(
     r"(?:try again|retry|wait)(?:\s+(?:in|after|for))?\s+((?:[\d.]+\s?(?:ms|h|m|s))+)|\"retryDelay\":\s*\"([\d.]+s)\"",
     re.IGNORECASE,
 )
-TRIED_AGAIN = (408, 409, 425)
+RETRYABLE_STATUSES = (408, 409, 425)
 
 
 class ToldError(NamedTuple):
@@ -77,83 +77,86 @@ def read_refusal(
     redact: Callable[[str], str] = str,
     address: str | None = None,
 ) -> ModelError:
-    """Return the error for a refused call; `status` is 0 if a response of status 200 holds the refusal."""
-    told = read_told(body)
-    said = redact(told.message)
-    marks = f"{told.code} {told.kind} {told.message}"
+    """Return the error for a refused call; `status` is 0 if a response of status 200 holds the refusal.
+
+    `redact` masks keys in the text; `address` is the base URL and adds a hint to an HTTP 404.
+    """
+    server_error = read_told(body)
+    text = redact(server_error.message)
+    marks = f"{server_error.code} {server_error.kind} {server_error.message}"
     wait = read_wait(headers, body)
-    error = _of_words(status, marks, said, model, wait)
+    error = _classify(status, marks, text, model, wait)
     if error is None:
-        said = f"HTTP {status}: {said}" if status else said
-        if status >= 500 or status in TRIED_AGAIN or (not status and "invalid_request" not in marks):
-            error = ServerFault(said, model, wait)
+        text = f"HTTP {status}: {text}" if status else text
+        if status >= 500 or status in RETRYABLE_STATUSES or (not status and "invalid_request" not in marks):
+            error = ServerFault(text, model, wait)
         else:
-            error = BadRequest(said, model)
-        if address and (status == 404 or "unexpected endpoint" in marks.lower()) and not re.search(r"\bmodel\b", said):
-            error = BadRequest(said + address_hint(address), model)
-    # Servers say so where their status would have it otherwise.
+            error = BadRequest(text, model)
+        if address and (status == 404 or "unexpected endpoint" in marks.lower()) and not re.search(r"\bmodel\b", text):
+            error = BadRequest(text + address_hint(address), model)
+    # This header overrules the status.
     if headers.get("x-should-retry") == "false" and isinstance(error, Retryable):
-        return ModelError(said, model)
+        return ModelError(text, model)
     return error
 
 
-def _of_words(status: int, marks: str, said: str, model: str, wait: float | None) -> ModelError | None:
+def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> ModelError | None:
     """Return the error that the words or the status decide alone; None if they do not."""
     is_rate = status == 429 or (status != 402 and bool(_RATE.search(marks)))
     if is_rate and status != 403:
         is_spent = wait is None and bool(_NO_CREDIT.search(marks))
-        return Refused(said, model) if is_spent else RateLimited(said, model, wait)
+        return Refused(text, model) if is_spent else RateLimited(text, model, wait)
     if status in (0, 400, 403, 422, 451) and _FILTERED.search(marks):
-        return ContentFiltered(said, model)
+        return ContentFiltered(text, model)
     is_overflow = "context_length_exceeded" in marks or (
         (status == 413 or _TOO_LONG.search(marks)) and not _OTHER_SIZE.search(marks)
     )
     if is_overflow and status not in (401, 402, 403, 404):
-        return ContextOverflow(said, model)
+        return ContextOverflow(text, model)
     if status in (401, 402) or (status in (400, 403) and _KEY.search(marks)):
-        return Refused(said, model)
+        return Refused(text, model)
     if status == 403:
-        return BadRequest(f"HTTP 403: {said}", model) if _PLACE.search(marks) else Refused(said, model)
+        return BadRequest(f"HTTP 403: {text}", model) if _PLACE.search(marks) else Refused(text, model)
     if _LOST_CALL.search(marks):
-        return UnreadableAnswer(said, model)
-    return BadRequest(f"HTTP {status}: {said}", model) if status and _TEMPLATE.search(marks) else None
+        return UnreadableAnswer(text, model)
+    return BadRequest(f"HTTP {status}: {text}", model) if status and _TEMPLATE.search(marks) else None
 
 
 def read_told_error(
-    told: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
+    error: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
 ) -> ModelError:
     """Return the error that a server reports in place of an answer, or in the middle of one."""
-    code = (told.get("code") or told.get("status_code")) if isinstance(told, Mapping) else None
+    code = (error.get("code") or error.get("status_code")) if isinstance(error, Mapping) else None
     status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 0
-    return read_refusal(status, {}, json.dumps({"error": told}), model, redact, address)
+    return read_refusal(status, {}, json.dumps({"error": error}), model, redact, address)
 
 
 def read_told(text: str) -> ToldError:
     """Read `{"error": {"message", "code", "type"}}`, its inner object, a web page, or any text."""
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         title = re.search(r"<title[^>]*>\s*([^<]+)", text, re.IGNORECASE)
         return ToldError(title[1] if title else text)
-    said = said[0] if isinstance(said, list) and said else said
-    error = said.get("error") or said if isinstance(said, dict) else said
+    document = document[0] if isinstance(document, list) and document else document
+    error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):
-        return ToldError(_words(error), said.get("code") if isinstance(said, dict) else None)
-    words = next((error[name] for name in ("message", "detail", "msg", "error_msg", "errors") if error.get(name)), text)
-    told = _words(words)
+        return ToldError(_message(error), document.get("code") if isinstance(document, dict) else None)
+    value = next((error[name] for name in ("message", "detail", "msg", "error_msg", "errors") if error.get(name)), text)
+    message = _message(value)
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
-        told = f"{told}: {read_told(metadata['raw']).message}"  # of the server behind the one that was asked
-    return ToldError(told, error.get("code"), error.get("type") or error.get("status"))
+        message = f"{message}: {read_told(metadata['raw']).message}"  # the error of the server behind a router
+    return ToldError(message, error.get("code"), error.get("type") or error.get("status"))
 
 
-def _words(told: Any) -> str:
+def _message(content: Any) -> str:
     """Return a message as text; FastAPI sends a list of places and problems."""
-    if isinstance(told, list):
-        return "; ".join(map(_words, told))
-    if isinstance(told, dict) and "msg" in told:
-        return ": ".join(filter(None, (".".join(map(str, told.get("loc") or ())), str(told["msg"]))))
-    return str(told.get("message") or told) if isinstance(told, dict) else str(told)
+    if isinstance(content, list):
+        return "; ".join(map(_message, content))
+    if isinstance(content, dict) and "msg" in content:
+        return ": ".join(filter(None, (".".join(map(str, content.get("loc") or ())), str(content["msg"]))))
+    return str(content.get("message") or content) if isinstance(content, dict) else str(content)
 
 
 def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
@@ -168,13 +171,13 @@ def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
             except ValueError:
                 continue
             return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
-    words = _WAIT_IN_WORDS.search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
-    return parse_duration(words[1] or words[2]) if words else None
+    match = _WAIT_IN_WORDS.search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
+    return parse_duration(match[1] or match[2]) if match else None
 
 
 def address_hint(address: str) -> str:
     """Return what is probably wrong with the address of a server that responds with 404."""
     path = urlsplit(address).path.rstrip("/")
     if path.endswith(("/completions", "/embeddings")):
-        return "; the address ends too late: it is what stands before /chat/completions"
-    return "" if re.search(r"/v\d", path) else "; the address has no /v1 at its end, as most servers want it"
+        return "; end the address before /chat/completions"
+    return "" if re.search(r"/v\d", path) else "; the address has no /v1 at its end, which most servers need"

@@ -1,4 +1,4 @@
-"""A model that answers from a queue and remembers what it was asked: for tests, demos and offline notebooks.
+"""A model with prepared replies that records its requests: for tests, demos and offline notebooks.
 
     model = Scripted([call("lookup_documents", query="offside"), "Level with the last defender is onside."])
 
@@ -9,7 +9,7 @@ As a file (`scripted/replies.yaml`), with the same kinds of reply:
       - tool_calls: [{name: lookup_documents, arguments: {query: offside}}]
       - Level with the last defender is onside.
 
-Token counts are an honest stand-in: four characters are one token, both ways, nothing is cached.
+Tokens of input and output are counted as characters / 4; none are cached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ScriptedReply = str | Message | Completion | Exception | Callable[[Request], "Sc
 
 
 def call(name: str, call_id: str = "call_1", **arguments: Any) -> Message:
-    """A reply that calls one tool."""
+    """Return a reply that calls one tool."""
     return Message(role="agent", tool_calls=(ToolCall(id=call_id, name=name, arguments=arguments),))
 
 
@@ -55,7 +55,7 @@ class Scripted:
         if self._loop and self._replies:
             position %= len(self._replies)
         if position >= len(self._replies):
-            raise errors.BadRequest(f"the script has {len(self._replies)} replies and is asked for one more", self.name)
+            raise errors.BadRequest(f"the script has {len(self._replies)} replies and none is left", self.name)
         reply = self._replies[position]
         while callable(reply):
             reply = reply(request)
@@ -91,7 +91,7 @@ class ScriptEntry(Struct, forbid_unknown_fields=True):
     )
 
     def read(self) -> ScriptedReply:
-        """Calls without an id are numbered; raises TypeError for a call that is none."""
+        """Return the reply; calls without an id are numbered. Raises TypeError for an invalid call."""
         if self.error is not None:
             failure: errors.ModelError = getattr(errors, self.error)("scripted failure")
             return failure
@@ -105,12 +105,12 @@ class Script(Struct, forbid_unknown_fields=True):
 
 
 def connect(name: str) -> Scripted:
-    """Read the replies of `scripted/<file>`; raises ConfigError where the file cannot be used."""
+    """Read the replies of `scripted/<file>`; raises ConfigError if the file is missing or invalid."""
     try:
         script = from_json(Script, parse_yaml(read_text(Path(name))))
         replies = [reply if isinstance(reply, str) else reply.read() for reply in script.replies]
     except OSError as problem:
         raise errors.ConfigError(f"cannot read the script {name}: {problem.strerror}") from None
     except (ValueError, TypeError) as problem:
-        raise errors.ConfigError(f"{name} is no script: {' '.join(str(problem).split())}") from None
+        raise errors.ConfigError(f"{name} is not a script: {' '.join(str(problem).split())}") from None
     return Scripted(replies, loop=script.loop, name=f"scripted/{name}")
