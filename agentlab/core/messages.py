@@ -152,7 +152,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     """The model that answered, as the provider names it."""
     finish_reason: FinishReason = "stop"
     thought: str = ""
-    """What the model thought before its reply; it is written to the trace and nowhere else."""
+    """Thought of the model before its reply; only the trace holds it."""
     stopped: str = ""
     """One line that says why the reply is not whole; "" if it is whole, or cut at the token limit."""
 

@@ -17,7 +17,7 @@ from agentlab.core.errors import ModelError, ServerFault, Unreachable, Unreadabl
 from agentlab.wire.limits import CURRENT
 
 MAX_BYTES = 64 * 2**20
-"""Of one answer, with all that is around its text."""
+"""Largest size of one answer, with everything around its text."""
 MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
 MAX_REDIRECTS = 5

@@ -1,4 +1,4 @@
-"""A model behind OpenAI's chat completions, whoever serves it: what is sent, asked again, and read."""
+"""Model behind OpenAI's chat completions, on any server: sends requests, repeats them, and reads replies."""
 
 from __future__ import annotations
 

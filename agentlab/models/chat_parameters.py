@@ -29,13 +29,13 @@ _UNSUPPORTED = re.compile(
 _FILTERED = re.compile("policy|safety|content_filter|flagged", re.IGNORECASE)
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
 _TOLD_IN = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
-"""Where servers write what is wrong; what else stands there quotes the request, and names everything in it."""
+"""Keys of an error body that state the problem; the other keys quote the request and name everything in it."""
 _INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _SCHEMA_NOTE = "Reply with one JSON object and nothing else. It has to fit this JSON schema:\n"
 
 
 class Parameters:
-    """What a model was found not to take, for as long as its adapter is connected."""
+    """Parameters that a model rejects, learnt while its adapter is connected."""
 
     def __init__(self) -> None:
         self._refused: set[str] = set()

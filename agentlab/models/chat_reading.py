@@ -323,7 +323,7 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
 def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if any(found[key] != value for key, value in pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("duplicate key")
     return found
 
 

@@ -17,7 +17,7 @@ from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.core.strict_json import join_surrogates
 
 OPENING, GO_ON, HEARD = "Begin.", "Go on.", "I see."
-"""What user and assistant say where somebody has to: before a greeting, after a reply, between a result and a word."""
+"""Fillers of user and assistant: before a greeting, after a reply, and between a tool result and a message."""
 INTERRUPTED = "Error: the call was interrupted before it had a result."
 MAX_ID_CHARS = 40
 MAX_MALFORMED_CHARS = 1_000

@@ -71,7 +71,7 @@ def connect(
 
 @dataclass
 class StreamedContents:
-    """What the chunks of an answer add up to."""
+    """Sums up the chunks of one answer."""
 
     model: str
     parts: list[Any] = field(default_factory=list)
@@ -81,7 +81,7 @@ class StreamedContents:
 
     @property
     def failed_call(self) -> str:
-        """What is wrong with the model's function call; "" where nothing is. The SDK drops the server's words."""
+        """Return the problem of the model's function call, "" if there is none. The SDK drops the server's words."""
         names = [str(part.function_call.name) for part in self.parts if part.function_call is not None]
         failed = self.finish == _UNEXPECTED or (self.finish == _MALFORMED and not names)
         return f"{self.finish}{f': {names[0]}' if names else ''}" if failed else ""
@@ -260,7 +260,7 @@ def _config(request: Request, system: Sequence[Message], names: Mapping[str, str
 
 
 def _kept(holder: Message | ToolCall) -> dict[str, Any]:
-    """What `read_message` left to be sent back."""
+    """Return the parts that `read_message` kept, to send them back."""
     return holder.extra.get("gemini") or {}
 
 
@@ -288,7 +288,7 @@ def _model_parts(message: Message, names: Mapping[str, str], as_text: Collection
 
 
 def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: Sequence[str]) -> Message:
-    """What the model said, thoughts left out; `call_ids` are those of the calls before, and stay theirs alone."""
+    """Return the message without its thoughts; `call_ids` are the ids of earlier calls, which are not used again."""
     layout: list[Any] = []
     calls: list[ToolCall] = []
     for part in joined_calls(parts):

@@ -4,8 +4,8 @@
     row = await connection.ask("openai/e", "embeddings", {"model": "e", "input": ["offside"]}, read)
 
 The official SDK carries the call, so that what its documentation says of the environment holds: address, organisation,
-project, headers, proxies, certificates. The answer comes as the bytes of the server, read by whoever knows what they
-mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue before every
+project, headers, proxies, certificates. The answer comes as the bytes of the server, read by the adapter that knows
+what they mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue before every
 model and embedder asks again, with the next of several keys, what may go through later.
 """
 
@@ -31,7 +31,7 @@ Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
 LINGERING_SECONDS = 0.05
 _CONTENT = {"chat.completions": "messages", "embeddings": "input"}
-"""What else the SDK wants to be told apart, by endpoint."""
+"""Parts of the SDK by endpoint."""
 _key: ContextVar[str] = ContextVar("key")
 """The key of the call that is made here."""
 
@@ -43,7 +43,7 @@ async def _current_key() -> str:
 class Connection:
     """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for any silence.
 
-    How long a whole answer may take is up to whoever asks.
+    The caller limits the time of a whole answer.
     """
 
     def __init__(self, base_url: str | None, keys: KeyRing, timeout: float) -> None:
@@ -59,7 +59,7 @@ class Connection:
         body: Mapping[str, Any],
         read: Callable[[AsyncIterator[bytes]], Awaitable[Answered]],
     ) -> Answered:
-        """What `read` makes of the bytes that the server answers; what goes wrong there is a ModelError of `model`.
+        """Return the result of `read` for the bytes of the server's answer; failures raise a ModelError of `model`.
 
         `endpoint` is the SDK's: `chat.completions` or `embeddings`. Raises what `read` raises over an answer that
         cannot be read, too.

@@ -1,4 +1,4 @@
-"""What makes a provider: four methods, between the internal format and its own.
+"""Base class of a provider: four methods between the internal format and its own.
 
     translate            the request, in the provider's words
     call                 one stateless call with the whole conversation, streamed
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 WireRequest = TypeVar("WireRequest")
 """A request as the provider takes it."""
 WireResponse = TypeVar("WireResponse")
-"""What the provider sent back."""
+"""Response of the provider."""
 
 
 class Provider(ABC, Generic[WireRequest, WireResponse]):
@@ -99,7 +99,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
             try:
                 emit(piece)
             except Exception as failure:
-                own = failure  # of whoever listens; the server is not to blame
+                own = failure  # raised by a listener; the server is not at fault
                 raise
 
         try:
@@ -127,9 +127,9 @@ def _sum(one: Usage, other: Usage) -> Usage:
 THOUGHT_TOKENS = 4_000
 """Room for the thought of a model that thinks, where nobody says how much."""
 MAX_CHARS = 10_000_000
-"""Of an answer; a hundred times what a model says at most."""
+"""Maximum size of an answer: a hundred times the longest reply of a model."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading code raises over an answer that is not as the protocol has it."""
+"""Errors of code that reads an answer which breaks the protocol."""
 
 
 def unreadable(problem: Exception, model: str) -> UnreadableAnswer:

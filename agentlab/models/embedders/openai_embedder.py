@@ -1,4 +1,4 @@
-"""Embeddings of OpenAI's protocol, whoever serves them."""
+"""Embeddings by OpenAI's protocol, on any server."""
 
 from __future__ import annotations
 
