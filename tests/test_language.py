@@ -27,6 +27,9 @@ FORBIDDEN_IN_README = re.compile(
 FORBIDDEN_OPENING = re.compile(r"(What|Of|How|Whether|Where|As|Those|Who|Whose)\b")
 REACHES_A_MODEL = {"How often it was called, by a file that outlives the server."}
 """Docstrings that are descriptions of a tool."""
+WRITTEN_FOR_A_MODEL = ('entries pruned, {len(merged)} written anew."',)
+"""Ends of lines whose text a model reads."""
+MAX_HELP_CHARS = 72
 MAX_README_LINES = 130
 MAX_CHANGELOG_LINES = 60
 MAX_LINE_CHARS = 120
@@ -83,11 +86,24 @@ def test_no_sentence_of_a_page_is_long(page):
     assert [sentence for sentence in sentences(page) if len(sentence.split()) > MAX_SENTENCE_WORDS] == []
 
 
-@pytest.mark.parametrize("folder", ["tests", "evals", "docs"])
+@pytest.mark.parametrize("folder", ["agentlab", "tests", "evals", "docs"])
 def test_no_docstring_opens_with_a_question_word_or_a_preposition(folder):
     texts = [text for file in sorted((ROOT / folder).rglob("*.py")) for text in docstrings(file)]
     assert texts
     assert [text for text in texts if FORBIDDEN_OPENING.match(text) and text not in REACHES_A_MODEL] == []
+
+
+def test_no_source_has_a_forbidden_word():
+    files = [file for file in sorted((ROOT / "agentlab").rglob("*")) if file.suffix in (".py", ".txt", ".html", ".js")]
+    lines = [f"{file}: {line.strip()}" for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(files) > 100
+    assert [line for line in lines if FORBIDDEN.search(line) and not line.endswith(WRITTEN_FOR_A_MODEL)] == []
+
+
+def test_help_fits_its_width():
+    files = sorted((ROOT / "agentlab" / "cli" / "help").glob("*.txt"))
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert lines and [line for line in lines if len(line) > MAX_HELP_CHARS] == []
 
 
 def test_the_changelog_of_a_version_is_short():

@@ -184,8 +184,7 @@ class ChatReader:
         if said:
             self._said.append(said)
         for name in THOUGHT_FIELDS:
-            if thought := getattr(delta, name):
-                self._keep(name, thought)
+            self._keep(name, getattr(delta, name))
         for part in delta.tool_calls or ():
             self._add_call(part, part.get("function") or {})
         if delta.function_call:

@@ -5,8 +5,8 @@
 
 The official SDK carries the call, so that what its documentation says of the environment holds: address, organisation,
 project, headers, proxies, certificates. The answer comes as the bytes of the server, read by the adapter that knows
-what they mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue before every
-model and embedder asks again, with the next of several keys, what may go through later.
+what they mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue
+before every model and embedder repeats a call that may succeed later, with the next of several keys.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def test_what_stands_around_a_key_is_left_out(monkeypatch, given):
     assert server_and_keys("openai", "OPENAI_API_KEY", " http://127.0.0.1:1/v1/ ", None)[1].keys == ("sk-abc",)
 
 
-@pytest.mark.parametrize(("given", "why"), [('"sk-abc"', "quotes"), ("sk-abc…", "no header")])
+@pytest.mark.parametrize(("given", "why"), [('"sk-abc"', "quotes"), ("sk-abc…", "HTTP header cannot carry")])
 def test_what_is_no_key_is_named_without_it(monkeypatch, given, why):
     monkeypatch.setenv("OPENAI_API_KEY", given)
     with pytest.raises(ConfigError, match=why) as caught:
