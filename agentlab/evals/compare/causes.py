@@ -160,10 +160,10 @@ def _retrieval_miss(case: GradedTurn) -> Found | None:
     if not case.is_wrong or not case.turn.relevant_doc_ids:
         return None
     searches = [event for event in case.events if isinstance(event, Search)]
-    found = {passage.doc_id for search in searches for passage in search.passages}
-    if found & {*case.turn.relevant_doc_ids}:
+    doc_ids = {passage.doc_id for search in searches for passage in search.passages}
+    if doc_ids & {*case.turn.relevant_doc_ids}:
         return None
-    why = f"found {', '.join(sorted(found)) or 'nothing'}" if searches else "did not search"
+    why = f"found {', '.join(sorted(doc_ids)) or 'nothing'}" if searches else "did not search"
     return (searches[-1] if searches else None), f"{why}; relevant: {', '.join(case.turn.relevant_doc_ids)}"
 
 
@@ -259,8 +259,8 @@ def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
     imported = case.row.wall_seconds is None
     for cause, (rules, _) in RULES.items():
         for rule in rules if not imported or cause in WITHOUT_A_TRACE else ():
-            if found := rule(case):
-                return ("cut off" if rule is _cut_off else cause), found
+            if evidence := rule(case):
+                return ("cut off" if rule is _cut_off else cause), evidence
     return ("not told", (None, "the source has no trace")) if imported and case.is_wrong else None
 
 
@@ -283,10 +283,10 @@ def poor_turns(run: StoredRun) -> Iterator[str]:
     counted: dict[str, Counter[str]] = {flow: Counter() for flow in run.result.flows}
     for cause in causes(run):
         counted[cause.flow][cause.cause] += 1
-    for flow, found in counted.items():
-        if found:
-            causes_ = ", ".join(f"{count} {name}" for name, count in found.most_common())
-            yield f"poor turns of {flow}, {found.total()} of {run.result.flows[flow].turns}: {causes_}"
+    for flow, counts in counted.items():
+        if counts:
+            causes_ = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+            yield f"poor turns of {flow}, {counts.total()} of {run.result.flows[flow].turns}: {causes_}"
 
 
 def _cut(case: GradedTurn) -> list[ModelCall]:

@@ -84,19 +84,19 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
         paired = _known(pair, name)
         there, back = replace(paired, a=paired.b, b=paired.a), paired
         shown, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
-        moved = " -> ".join(map(paired.measure.show, paired.means))
+        means = " -> ".join(map(paired.measure.show, paired.means))
         word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
-        said = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
-        parts.append(f"{said} in {name} ({moved}, p = {min(shown, contrary):.2g})")
+        verdict = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
+        parts.append(f"{verdict} in {name} ({means}, p = {min(shown, contrary):.2g})")
         p, refuted = max(p, shown), refuted or contrary < ALPHA
         if shown >= ALPHA:
             more = max(more, conversations_to_reject(there.sums, there.counts, ALPHA))
-    for name, share in max_loss.items():
-        if math.isnan(share) or share < 0:
-            raise RunError(f"the margin of {name} is {share}; it must be 0 or more")
+    for name, margin in max_loss.items():
+        if math.isnan(margin) or margin < 0:
+            raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
         paired = _known(pair, name)
-        judged = Judgement(
-            flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, share=share
+        judgement = Judgement(
+            flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, share=margin
         )
         has = paired.counts > 0
         few = paired.conversations < 2
@@ -105,17 +105,17 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
             lost = (
                 1.0
                 if few
-                else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judged.margin)
+                else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judgement.margin)
             )
-        worse = judged.is_beyond
+        worse = judgement.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be non-inferior"
         limit = "equal on these turns"
         if paired.changed:
-            limit = f"at most {format_number(judged.bound, '+')} worse, margin {format_number(judged.margin)}"
+            limit = f"at most {format_number(judgement.bound, '+')} worse, margin {format_number(judgement.margin)}"
         parts.append(f"{word} in {name} ({limit})")
         p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:
-            more = max(more, judged.more or math.inf)
+            more = max(more, judgement.more or math.inf)
     needed = math.ceil(more) if 0 < more < math.inf else None
     return ClaimResult(a=pair.a, b=pair.b, p=p, p_adjusted=p, parts=tuple(parts), refuted=refuted, more=needed)
 

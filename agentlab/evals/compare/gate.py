@@ -83,15 +83,15 @@ class GateVerdict:
     @property
     def deciding(self) -> list[Judgement]:
         """Verdicts of the primary measures."""
-        return [judged for judged in self.measure_verdicts if not judged.advises]
+        return [each for each in self.measure_verdicts if not each.advises]
 
     @property
     def result(self) -> Result:
         """`unchanged`, `pass`, `regression` or `inconclusive`."""
-        found = {judged.kind for judged in self.deciding}
-        if found == {"unchanged"}:
+        kinds = {each.kind for each in self.deciding}
+        if kinds == {"unchanged"}:
             return "unchanged"
-        return "regression" if "worse" in found else "inconclusive" if found & {"undecided", "unknown"} else "pass"
+        return "regression" if "worse" in kinds else "inconclusive" if kinds & {"undecided", "unknown"} else "pass"
 
     @property
     def exit_code(self) -> int:
@@ -101,21 +101,21 @@ class GateVerdict:
     def __str__(self) -> str:
         sides = f"{self.run_id} against {self.baseline_id}"
         if self.result == "regression":
-            worse = [judged.change for judged in self.deciding if judged.kind == "worse"]
+            worse = [each.change for each in self.deciding if each.kind == "worse"]
             more = f" and {len(worse) - 3} more" if len(worse) > 3 else ""
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
-            open_ = [judged for judged in self.deciding if judged.verdict == "undecided"]
-            needed = [judged.more for judged in open_ if judged.more]
-            told = f", {format_more_conversations(max(needed))} needed" if len(needed) == len(open_) else ""
+            open_ = [each for each in self.deciding if each.verdict == "undecided"]
+            needed = [each.more for each in open_ if each.more]
+            hint = f", {format_more_conversations(max(needed))} needed" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
-            return f"inconclusive: {open_[0].change}{more} undecided{told} ({sides})"
-        moved = {judged.measure.name for judged in self.deciding if judged.kind == "pass"}
-        names = [name for name in self.primary if any(judged.measure.name == name for judged in self.deciding)]
-        equal = ", ".join(name for name in names if name not in moved)
+            return f"inconclusive: {open_[0].change}{more} undecided{hint} ({sides})"
+        passed = {each.measure.name for each in self.deciding if each.kind == "pass"}
+        names = [name for name in self.primary if any(each.measure.name == name for each in self.deciding)]
+        equal = ", ".join(name for name in names if name not in passed)
         if self.result == "unchanged":
-            return f"unchanged: {equal} on these {max(judged.n for judged in self.deciding)} turns ({sides})"
-        shown = ", ".join(name for name in names if name in moved)
+            return f"unchanged: {equal} on these {max(each.n for each in self.deciding)} turns ({sides})"
+        shown = ", ".join(name for name in names if name in passed)
         also = f"; unchanged on these turns: {equal}" if equal else ""
         return f"pass: no loss beyond the margin in {shown}{also} ({sides})"
 
@@ -133,13 +133,13 @@ def gate(
     Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
     differ, if an ineligible judge is primary, if the run is incomplete, or if the baseline is unreadable.
     """
-    header, held = read_baseline(Path(baseline))
+    header, turns = read_baseline(Path(baseline))
     run.check_complete()
     mine = run.identity
     flows = run.turn_values
     declared = tuple(run.header["spec"].get("primary", ()))
-    check_gate_inputs(str(baseline), header, mine, declared, list(flows), held)
-    for label, rows in held.items():
+    check_gate_inputs(str(baseline), header, mine, declared, list(flows), turns)
+    for label, rows in turns.items():
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
     notes = []
@@ -147,26 +147,26 @@ def gate(
         notes.append(f"{older} predates checksums; edits cannot be detected")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")
-    if new := [label for label in flows if label not in held]:
+    if new := [label for label in flows if label not in turns]:
         notes.append(f"not in the baseline, so not gated: {', '.join(new)}")
-    if more := sum(len({*flows[label]} - {*rows}) for label, rows in held.items()):
+    if more := sum(len({*flows[label]} - {*rows}) for label, rows in turns.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
-    primary, failures = primary_measures(header, held, declared)
-    if any(row.get("failed") for label in held for row in flows[label].values()):
+    primary, failures = primary_measures(header, turns, declared)
+    if any(row.get("failed") for label in turns for row in flows[label].values()):
         primary += failures
     check_judges(run, primary)
     recorded = latency_is_comparable(run.result.mode, header.mode)
-    judged, said = evaluate_measures(held, flows, margins or {}, alpha, primary, seconds_decide=recorded)
-    deciding = [(j.flow, j.paired) for j in judged if not j.advises]
+    verdicts, remarks = evaluate_measures(turns, flows, margins or {}, alpha, primary, seconds_decide=recorded)
+    deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
-    shown = [(j.flow, j.measure.name) for j in judged if j.kind == "worse"]
+    shown = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
     return GateVerdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
         alpha=alpha,
         primary=tuple(primary),
-        measure_verdicts=judged,
-        notes=(*notes, *said),
+        measure_verdicts=verdicts,
+        notes=(*notes, *remarks),
         slices=tuple(hidden_in_overall(broken, shown)),
     )
 
@@ -193,8 +193,8 @@ def check_gate_inputs(
             )
     if header.primary and declared and {*header.primary} != {*declared}:
         raise RunError(
-            f"{name}: {', '.join(header.primary)} decide there, {', '.join(declared)} in the run's spec; "
-            "make the baseline again with --update, or let both name the same `primary`"
+            f"{name}: primary measures are {', '.join(header.primary)}, in the run's spec {', '.join(declared)}; "
+            "make the baseline again with --update, or declare the same `primary` in both"
         )
 
 
@@ -245,12 +245,12 @@ def gated_measures(
         [*baseline.values(), *(run[flow] for flow in baseline)], dict(enumerate([*keys.values(), *keys.values()]))
     )
     members, unknown = [], []
-    for place, (flow, rows) in enumerate(baseline.items()):
+    for index, (flow, rows) in enumerate(baseline.items()):
         for name in in_order(name for row in rows.values() for name in row):
-            asked = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
-            if not asked or math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow]):
+            is_gated = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
+            if not is_gated or math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow]):
                 continue
-            paired = pair_measure(name, laid_out[place], laid_out[place + len(baseline)])
+            paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)])
             if paired.means[0] is None:
                 unknown.append(f"{name} of {flow}")
                 continue
@@ -283,15 +283,15 @@ def evaluate_measures(
     members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide)
     if tested is None:
         families = [member.advises for member in members]
-        found = run_family_test([m.paired for m in members], alpha, two_sided=False, families=families)
-        judged = [m.measure_verdicts(outcome, margins, alpha) for m, outcome in zip(members, found, strict=True)]
+        outcomes = run_family_test([m.paired for m in members], alpha, two_sided=False, families=families)
+        verdicts = [m.measure_verdicts(outcome, margins, alpha) for m, outcome in zip(members, outcomes, strict=True)]
     else:
-        judged = tested(members)
+        verdicts = tested(members)
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
-    live = [judged for judged in judged if judged.advises == MEASURED_LIVE and judged.measure.name in primary]
+    live = [each for each in verdicts if each.advises == MEASURED_LIVE and each.measure.name in primary]
     if live:
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
-    return tuple(sorted(judged, key=severity_key)), tuple(notes)
+    return tuple(sorted(verdicts, key=severity_key)), tuple(notes)
 
 
 def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:

@@ -170,19 +170,19 @@ class Judgement:
         """Return the loss that is detected with 80 % power; None if there is none or it is unknown."""
         if self.advises or self.loss is None or self.a is None:
             return None
-        found = detectable_loss(self.paired.sums, self.paired.counts, self.level)
-        if found is None or (self.share is None and self.measure in COSTS):
-            return found
+        loss = detectable_loss(self.paired.sums, self.paired.counts, self.level)
+        if loss is None or (self.share is None and self.measure in COSTS):
+            return loss
         room = max(self.a, self.paired.max_change[0] - self.a)
         if self.share is not None:
             if self.bound is None:
                 return None
             # A smaller loss is too often within the margin to get the verdict worse.
             error = standard_error(self.paired.sums, self.paired.counts)
-            found = max(found, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
+            loss = max(loss, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
             room = math.inf if self.measure in COSTS else self.a
             room = 1 - self.a if self.measure.name == "failed" else room
-        return found if found <= room else None  # the mean cannot change by more
+        return loss if loss <= room else None  # the mean cannot change by more
 
     @cached_property
     def more(self) -> int | None:
@@ -190,13 +190,13 @@ class Judgement:
         if self.kind != "undecided" or self.advises or self.conversations < 2 or self.loss is None:
             return None
         sums, counts = self.paired.sums, self.paired.counts
-        found = math.inf
+        needed = math.inf
         if self.share is not None and self.loss < self.margin:
-            found = conversations_to_pass(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
+            needed = conversations_to_pass(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
         if self.share is None or self.loss > 0:
             towards = 1.0 if self.loss > 0 else -1.0
-            found = min(found, conversations_to_reject(towards * sums, counts, self.level))
-        return math.ceil(found) if found <= MAX_CONVERSATIONS else None
+            needed = min(needed, conversations_to_reject(towards * sums, counts, self.level))
+        return math.ceil(needed) if needed <= MAX_CONVERSATIONS else None
 
     @property
     def cells(self) -> list[str]:
@@ -218,34 +218,34 @@ class Judgement:
             return "undecided: unknown in this run, known in the baseline"
         if self.kind == "unchanged":
             return f"unchanged on these {self.n} turns"
-        moved = f"{'worse' if self.loss > 0 else 'better'} by {format_number(abs(self.loss))}"
+        change = f"{'worse' if self.loss > 0 else 'better'} by {format_number(abs(self.loss))}"
         if abs(self.loss) < 1e-9:
-            moved = "as good on average"
+            change = "as good on average"
         if self.paired.is_constant_shift:
-            moved += " on every turn"
+            change += " on every turn"
         limit = f"the margin is {format_number(self.margin)}"
         most = (
             "no bound on one conversation" if self.bound is None else f"at most {format_number(self.bound, '+')} worse"
         )
         if self.kind == "pass":
-            return f"pass: {moved}, {most} ({self.conversations} conversations); {limit}"
+            return f"pass: {change}, {most} ({self.conversations} conversations); {limit}"
         if self.kind == "worse":
             tests = f"over {self.family} tests" if self.family > 1 else "in one test"
-            return f"{self.verdict}: {moved}, p = {self.p_adjusted:.2g} {tests}; {limit}"
-        told = "more conversations like these do not help"
+            return f"{self.verdict}: {change}, p = {self.p_adjusted:.2g} {tests}; {limit}"
+        hint = "more conversations like these do not help"
         if self.advises:
-            return f"undecided: {moved}, {most}; {limit}"
+            return f"undecided: {change}, {most}; {limit}"
         if self.conversations < 2:
-            told = "one conversation is too few"
+            hint = "one conversation is too few"
         elif self.more:
-            told = f"{format_more_conversations(self.more)} needed"
-        return f"undecided, {told}: {moved}, {most}; {limit}"
+            hint = f"{format_more_conversations(self.more)} needed"
+        return f"undecided, {hint}: {change}, {most}; {limit}"
 
     def __str__(self) -> str:
         if not self.is_shown:
             return self.verdict
-        moved = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
-        return f"{self.kind} in {self.measure.name} ({moved}, p = {self.p_adjusted:.2g})"
+        means = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
+        return f"{self.kind} in {self.measure.name} ({means}, p = {self.p_adjusted:.2g})"
 
 
 def format_more_conversations(number: int) -> str:

@@ -78,11 +78,11 @@ class FlowPair:
     def __str__(self) -> str:
         """Return the verdicts of the primary measures as a sentence."""
         decisive = [d for d in self.differences if d.primary]
-        found = [str(d) for d in decisive if d.is_shown]
-        for told, unknown in (("no difference shown in", False), ("unknown for one side:", True)):
+        parts = [str(d) for d in decisive if d.is_shown]
+        for label, unknown in (("no difference shown in", False), ("unknown for one side:", True)):
             rest = [d.measure.name for d in decisive if not d.is_shown and (d.kind == "unknown") == unknown]
-            found += [f"{told} {', '.join(rest)}"] if rest else []
-        return f"{self.b} against {self.a}: {'; '.join(found)}"
+            parts += [f"{label} {', '.join(rest)}"] if rest else []
+        return f"{self.b} against {self.a}: {'; '.join(parts)}"
 
     def __getitem__(self, name: str) -> Judgement:
         for difference in self.differences:
@@ -115,13 +115,13 @@ class Comparison:
             rows = []
             for d in pair.differences:
                 numbers = {name: getattr(d, name) for name in IN_JSON}
-                said = {"better": d.measure.better, "reading": d.verdict}
-                rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **said})
+                verdict = {"better": d.measure.better, "reading": d.verdict}
+                rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
-        found: dict[str, Any] = {"best": self.best.to_json()} if self.best else {}
-        found["slices"] = [{**part._asdict(), "says": str(part)} for part in self.slices]
-        return {**found, "pairs": pairs, "primary": list(self.primary), "family": self.family}
+        shared: dict[str, Any] = {"best": self.best.to_json()} if self.best else {}
+        shared["slices"] = [{**part._asdict(), "says": str(part)} for part in self.slices]
+        return {**shared, "pairs": pairs, "primary": list(self.primary), "family": self.family}
 
     @cached_property
     def table(self) -> Frame:
@@ -236,38 +236,38 @@ def compare_turns(
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
             if not is_one_sided(name, pair.a, pair.b):
                 columns[number, name] = pair_measure(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
-    judged = _judged(named, columns, decide)
+    verdicts = _judge_pairs(named, columns, decide)
     pairs = [
         FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
-        for pair, own in zip(named, judged, strict=True)
+        for pair, own in zip(named, verdicts, strict=True)
     ]
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
     among = None
     if len(flows) == len(named) + 1 > 2:
-        apart = any(d.is_shown and d.primary and d.measure not in COSTS for own in judged for d in own)
+        apart = any(d.is_shown and d.primary and d.measure not in COSTS for own in verdicts for d in own)
         among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide, shown=apart)
     return Comparison(
         pairs=tuple(pairs),
         primary=tuple(decide),
-        family=max((d.family for own in judged for d in own if d.primary), default=0),
+        family=max((d.family for own in verdicts for d in own if d.primary), default=0),
         best=among,
         slices=_slices(pairs, decide, slices_by_turn),
         tables={name: laid_out[id(rows)] for name, rows in flows.items()},
     )
 
 
-def _judged(
+def _judge_pairs(
     named: Sequence[FlowSides], columns: Mapping[tuple[int, str], PairedMeasure], decide: Sequence[str]
 ) -> list[list[Judgement]]:
     """Return the judgements of each pair; primary and secondary measures are two families over all pairs."""
-    known = {place: paired for place, paired in columns.items() if len(paired.differences)}
+    known = {column: paired for column, paired in columns.items() if len(paired.differences)}
     means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
     intervals = dict(zip(known, (interval for _, interval in means), strict=True))
     families = [name in decide for _, name in columns]
-    found = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
-    judged: list[list[Judgement]] = [[] for _ in named]
-    for ((number, name), paired), outcome in zip(columns.items(), found, strict=True):
-        judged[number].append(
+    outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
+    verdicts: list[list[Judgement]] = [[] for _ in named]
+    for ((number, name), paired), outcome in zip(columns.items(), outcomes, strict=True):
+        verdicts[number].append(
             Judgement(
                 flow=named[number].b_name,
                 paired=paired,
@@ -277,7 +277,7 @@ def _judged(
                 ci95=intervals.get((number, name)),
             )
         )
-    return judged
+    return verdicts
 
 
 def _slices(

@@ -40,19 +40,19 @@ LOOKS = 8
 class Baseline(NamedTuple):
     path: Path
     header: BaselineHeader
-    held: dict[str, dict[TurnKey, Values]]
+    turns: dict[str, dict[TurnKey, Values]]
     """Turns of each flow."""
 
 
 class _LossSeries:
     """Primary measure of a flow: figures of its whole baseline, and its conversations so far."""
 
-    def __init__(self, flow: str, name: str, rows: Mapping[TurnKey, Values], share: float) -> None:
+    def __init__(self, flow: str, name: str, rows: Mapping[TurnKey, Values], margin: float) -> None:
         (sheet,) = make_turn_tables([rows])
         whole = pair_measure(name, sheet, sheet)
         mean, counts = whole.means[0] or 0.0, np.maximum(whole.counts, 1)
         self.flow, self.measure = flow, whole.measure
-        self.margin = share * mean if self.measure in COSTS else share
+        self.margin = margin * mean if self.measure in COSTS else margin
         self.max_turns = float(counts.max())
         self.max_loss = whole.max_change[0]
         if self.measure in COSTS and name != "failed":
@@ -62,9 +62,9 @@ class _LossSeries:
             )
         self._parts: list[PairedMeasure] = []
 
-    def observe(self, held: TurnTable, played: TurnTable) -> None:
+    def observe(self, baseline: TurnTable, played: TurnTable) -> None:
         """Add a conversation; raises RunError if a turn of the baseline has no score."""
-        self._parts.append(pair_measure(self.measure.name, held, played))
+        self._parts.append(pair_measure(self.measure.name, baseline, played))
 
     @property
     def paired(self) -> PairedMeasure:
@@ -118,15 +118,15 @@ class SequentialGate:
     ) -> None:
         self._baseline = Baseline(Path(baseline), *read_baseline(Path(baseline)))
         self._margins, self._alpha = dict(margins or {}), alpha
-        header, held = self._baseline.header, self._baseline.held
-        check_arguments(held, self._margins, alpha)
+        header, turns = self._baseline.header, self._baseline.turns
+        check_arguments(turns, self._margins, alpha)
         if looks < 1:
             raise RunError(f"looks is {looks}; it must be 1 or more")
-        names = sorted({key[0] for rows in held.values() for key in rows})
+        names = sorted({key[0] for rows in turns.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
         self._looks = planned_looks(len(names), looks, alpha)
-        gate.check_gate_inputs(str(baseline), header, mine, declared, flows, held)
-        self._primary, self._failures = gate.primary_measures(header, held, declared)
+        gate.check_gate_inputs(str(baseline), header, mine, declared, flows, turns)
+        self._primary, self._failures = gate.primary_measures(header, turns, declared)
         self._seconds = latency_is_comparable(mode, header.mode)
         self._columns = self._columns_of_the_baseline()
         self._folded: list[str] = []
@@ -135,7 +135,7 @@ class SequentialGate:
 
     def _columns_of_the_baseline(self) -> list[_LossSeries]:
         columns = []
-        for flow, rows in self._baseline.held.items():
+        for flow, rows in self._baseline.turns.items():
             for name in (*self._primary, *self._failures):
                 given = [row[name] for row in rows.values() if name in row]
                 out = math.isinf(relative_margin(name, self._margins)) or (name == LATENCY and not self._seconds)
@@ -148,7 +148,7 @@ class SequentialGate:
     @property
     def epochs(self) -> int:
         """Return the number of epochs of the baseline."""
-        return 1 + max(key[2] for rows in self._baseline.held.values() for key in rows)
+        return 1 + max(key[2] for rows in self._baseline.turns.values() for key in rows)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -164,17 +164,17 @@ class SequentialGate:
         """Add the next conversation of the run; return True once there is a verdict."""
         self._folded.append(conversation)
         for flow in dict.fromkeys(column.flow for column in self._columns):
-            held, played = self._baseline.held[flow], flows.get(flow, {})
-            keys = sorted(key for key in held if key[0] == conversation)
+            recorded, played = self._baseline.turns[flow], flows.get(flow, {})
+            keys = sorted(key for key in recorded if key[0] == conversation)
             for key in keys:
                 if key not in played:
                     raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
-            before, now = make_turn_tables([held, played], {0: keys, 1: keys})
+            before, now = make_turn_tables([recorded, played], {0: keys, 1: keys})
             for column in self._columns:
                 if column.flow == flow:
                     column.observe(before, now)
         paired = [column.paired for column in self._columns]
-        self._alarmed = any((found.p_adjusted or 0.0) < self._alpha for found in self._outcomes(paired))
+        self._alarmed = any((outcome.p_adjusted or 0.0) < self._alpha for outcome in self._outcomes(paired))
         decide = [(c, p) for c, p in zip(self._columns, paired, strict=True) if c.measure.name in self._deciding]
         self._passed = all(column.excludes_margin_loss(own, self._alpha) for column, own in decide)
         return self._alarmed or self._passed or len(self._folded) == len(self.order)
@@ -208,12 +208,12 @@ class SequentialGate:
         if not self._folded:
             raise RunError(f"{run.path}: the run ended before its first conversation; continue it with --resume")
         names, order = {*self._folded}, np.argsort(np.argsort(self._folded))
-        header, whole = self._baseline.header, self._baseline.held
-        held = {flow: {key: row for key, row in rows.items() if key[0] in names} for flow, rows in whole.items()}
-        held = {flow: rows for flow, rows in held.items() if rows}
+        header, whole = self._baseline.header, self._baseline.turns
+        turns = {flow: {key: row for key, row in rows.items() if key[0] in names} for flow, rows in whole.items()}
+        turns = {flow: rows for flow, rows in turns.items() if rows}
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
 
-        def judged(member: GatedMeasure, outcome: MeasureOutcome) -> Judgement:
+        def judge(member: GatedMeasure, outcome: MeasureOutcome) -> Judgement:
             name = member.paired.measure.name
             column = _LossSeries(member.flow, name, whole[member.flow], relative_margin(name, self._margins))
             return member.measure_verdicts(
@@ -221,18 +221,18 @@ class SequentialGate:
             )
 
         def tested(members: Sequence[GatedMeasure]) -> list[Judgement]:
-            found: list[Judgement] = []
+            judgements: list[Judgement] = []
             for advises in {member.advises for member in members}:
                 own = [member for member in members if member.advises == advises]
                 folded = [
                     replace(m.paired, conversation_numbers=np.argsort(order)[m.paired.conversation_numbers])
                     for m in own
                 ]
-                found += map(judged, own, self._outcomes(folded, advise=bool(advises)))
-            return found
+                judgements += map(judge, own, self._outcomes(folded, advise=bool(advises)))
+            return judgements
 
         judgements, notes = gate.evaluate_measures(
-            held,
+            turns,
             run.turn_values,
             self._margins,
             self._alpha,
@@ -260,8 +260,8 @@ class SequentialGate:
         if cut:
             return f"cut short after {many}, {looks}: no verdict yet, --resume continues"
         played = {(row.flow, row.key) for row in run.turn_rows()}
-        held = ((flow, key, row) for flow, rows in self._baseline.held.items() for key, row in rows.items())
-        left = [row for flow, key, row in held if (flow, key) not in played]
+        recorded = ((flow, key, row) for flow, rows in self._baseline.turns.items() for key, row in rows.items())
+        left = [row for flow, key, row in recorded if (flow, key) not in played]
         if not left:
             return f"all {count} conversations were played, {looks}; nothing was saved"
         calls, seconds, usd = (

@@ -2,9 +2,9 @@
 
 `Ship X` means, against every other flow:
 
-* in every quality that decides a mean loss of `MARGIN` or more is excluded at level .95 (`margin_p_value`): also where
-  X is better or all turns are equal, a turn and, where lengths differ, a conversation;
-* X is shown to be better in something that decides, or cheaper.
+* In every primary quality, a test at level .95 excludes a mean loss of `MARGIN` or more (`margin_p_value`). The test
+  also runs if X is better or all turns are equal. It runs per turn and, if lengths differ, per conversation.
+* X is significantly better in a primary measure, or cheaper.
 
 X has to pass each of these tests, so no test is corrected for the others (intersection-union test; Berger,
 Multiparameter hypothesis testing and acceptance sampling, 1982). Everything else is undecided, in numbers.
@@ -33,7 +33,7 @@ from agentlab.evals.store.measures import COSTS, LATENCY, format_number, measure
 from agentlab.evals.store.run import StoredRun
 
 MARGIN = 0.10
-"""The loss of quality that is excluded, and the difference that is worth seeing; per turn or conversation."""
+"""Loss of quality that a recommendation excludes, and smallest difference that matters; per turn or conversation."""
 WEAK = 0.9
 """A mean above this is no weak point."""
 FEWER = {"input_tokens": "fewer input tokens", "llm_calls": "fewer calls", "cost_usd": "cheaper", "latency_s": "faster"}
@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     command: str
     """Command to run next."""
     flow: str | None = None
-    """The one to ship."""
+    """Flow to ship."""
 
 
 class Side(NamedTuple):
@@ -282,8 +282,8 @@ def _conversations_needed(contrast: Contrast) -> str:
 
 
 def _decisive(pairs: Sequence[FlowPair], *, quality: bool = False) -> list[Judgement]:
-    found = [d for pair in pairs for d in pair.differences if d.primary]
-    return [d for d in found if not quality or d.measure not in COSTS]
+    primary = [d for pair in pairs for d in pair.differences if d.primary]
+    return [d for d in primary if not quality or d.measure not in COSTS]
 
 
 def _conversations(count: int) -> str:
@@ -291,61 +291,61 @@ def _conversations(count: int) -> str:
 
 
 def _how_many_more(comparison: Comparison, pairs: Sequence[FlowPair]) -> str:
-    """Say the number of conversations, and the number that shows a difference in quality."""
+    """Return the number of conversations, and the number that a difference in quality needs."""
     conversations = max((d.conversations for pair in pairs for d in pair.differences), default=0)
     needed = (
         conversations_for_power(d.paired.sums, d.paired.counts, ALPHA / max(1, comparison.family) / 2, MARGIN)
         for d in _decisive(pairs, quality=True)
     )
     most = max(filter(None, needed), default=0)
-    # Of n signs all alike, which is the most that can be seen, the two-sided p is 2 / 2**n, by maxT of a family, too.
+    # With n equal signs, the strongest evidence, the two-sided p is 2 / 2**n, also by maxT of a family.
     least = math.ceil(math.log2(2 / ALPHA))
-    told = _conversations(conversations)
+    note = _conversations(conversations)
     if conversations < least:
-        # What is the same on every turn is tested otherwise: `family.constant_shift_p_value`.
+        # A difference that is equal on every turn has another test: `family.constant_shift_p_value`.
         shown = any(d.is_shown for pair in comparison.pairs for d in pair.differences)
         what = "a difference that varies from turn to turn" if shown else "anything"
-        told += f", too few to show {what} ({least} are the least)"
+        note += f", too few to show {what} ({least} are the least)"
     if most > max(least, conversations):
-        told += f"; to see a difference of {MARGIN:.2f} you need about {most}"
+        note += f"; to see a difference of {MARGIN:.2f} you need about {most}"
     elif most and conversations >= least:
-        told += f"; a difference of {MARGIN:.2f} would have been seen"
-    return told
+        note += f"; a difference of {MARGIN:.2f} would have been seen"
+    return note
 
 
 def _savings(contrasts: Sequence[Contrast], means: Means) -> list[str]:
     """Return the costs that the flow is shown to save against every other one, each with the least that it saves."""
-    flow, found = contrasts[0].flow, []
+    flow, savings = contrasts[0].flow, []
     for name, words in FEWER.items():
         mine = means[flow].get(name)
         theirs = [means[contrast.other].get(name) for contrast in contrasts]
         if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
             least = min(other / mine for other in theirs if other)
-            found.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
-    return found
+            savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
+    return savings
 
 
 def _weakness(best: str, means: Means, comparison: Comparison) -> str:
-    """The quality in which it is furthest from all right: one that says a thing in words, else one that decides."""
-    held = {name: value for name, value in means[best].items() if value is not None}
-    lacks = {name: value if name == "failed" else 1 - value for name, value in held.items() if name in WEAKNESS}
+    """Return the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
+    own = {name: value for name, value in means[best].items() if value is not None}
+    lacks = {name: value if name == "failed" else 1 - value for name, value in own.items() if name in WEAKNESS}
     if lacks and max(lacks.values()) > 1 - WEAK:
         worst = max(lacks, key=lacks.__getitem__)
         return f"; weak point: {WEAKNESS[worst].format(lacks[worst])}"
-    decide = [name for name in comparison.primary if name in held and measure(name).better == "higher"]
-    worst = min(decide, key=held.__getitem__, default="")
-    return f"; weak point: {worst} {held[worst]:.2f}" if worst and held[worst] < WEAK else ""
+    decide = [name for name in comparison.primary if name in own and measure(name).better == "higher"]
+    worst = min(decide, key=own.__getitem__, default="")
+    return f"; weak point: {worst} {own[worst]:.2f}" if worst and own[worst] < WEAK else ""
 
 
 def _limits(pairs: Sequence[FlowPair]) -> list[str]:
-    """Say which differences in quality are too small to be seen; "not shown" is not "equal"."""
+    """Return a line on the differences in quality that are too small to detect; undetected is not equal."""
     undecided: dict[str, list[Judgement]] = {}
     for d in _decisive(pairs, quality=True):
         if d.changed and d.kind == "undecided":
             undecided.setdefault(d.measure.name, []).append(d)
     parts = []
-    for name, found in undecided.items():
-        visible = [d.visible for d in found if d.visible is not None]
-        size = f"of any size ({_conversations(found[0].conversations)})"
-        parts.append(f"in {name} {f'under {format_number(max(visible))}' if len(visible) == len(found) else size}")
+    for name, judgements in undecided.items():
+        visible = [d.visible for d in judgements if d.visible is not None]
+        size = f"of any size ({_conversations(judgements[0].conversations)})"
+        parts.append(f"in {name} {f'under {format_number(max(visible))}' if len(visible) == len(judgements) else size}")
     return [f"undetected differences may exist: {', '.join(parts)}"] if parts else []

@@ -82,7 +82,7 @@ def significant_slices(
     `members` are flows and paired measures, with conversations numbered alike.
     """
     columns: list[np.ndarray] = []
-    found: list[tuple[str, str, PairedMeasure, np.ndarray]] = []
+    slices: list[tuple[str, str, PairedMeasure, np.ndarray]] = []
     for flow, paired in members:
         if paired.measure in COSTS or not paired.changed:
             continue
@@ -90,13 +90,13 @@ def significant_slices(
             inside = paired.conversation_numbers[mask]
             if len(np.unique(inside)) >= MIN_CONVERSATIONS and paired.differences[mask].any():
                 columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
-                found.append((name, flow, paired, mask))
+                slices.append((name, flow, paired, mask))
     if not columns:
         return []
     tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
     can = tests.minimum_p_values() <= alpha
     shown, many = [], int(can.sum())
-    for (name, flow, paired, mask), p, testable in zip(found, tests.test(can).p_adjusted.tolist(), can, strict=True):
+    for (name, flow, paired, mask), p, testable in zip(slices, tests.test(can).p_adjusted.tolist(), can, strict=True):
         if testable and p < alpha:
             a, b, size = (
                 float(paired.a[mask].mean()),

@@ -165,7 +165,7 @@ def test_a_spec_declares_what_decides_and_the_baseline_carries_it(data, tmp_path
         assert (verdict.exit_code, verdict.primary) == (2, ("answer_f1", "input_tokens"))
         assert by_name(verdict)["llm_calls"].advises
     other = play(data, tmp_path / "other", primary=["answer_f1", "llm_calls"])
-    with pytest.raises(RunError, match="answer_f1, input_tokens decide there, answer_f1, llm_calls in the run's spec"):
+    with pytest.raises(RunError, match="answer_f1, input_tokens, in the run's spec answer_f1, llm_calls"):
         gate(other, path)
     with pytest.raises(
         ConfigError, match=r"primary: unknown measure of these data sets 'anser_f1'. Did you mean 'answer_f1'"

@@ -119,7 +119,7 @@ def test_equal_turns_so_far_give_no_verdict(before, tmp_path):
     [
         ({"limit": 5}, "data sets differ"),
         ({"scorers": ["similarity"]}, "graders differ"),
-        ({"primary": ["llm_calls"]}, "decide there"),
+        ({"primary": ["llm_calls"]}, "primary measures are"),
         ({"flows": [Answering("other")]}, "the baseline has it"),
     ],
 )
