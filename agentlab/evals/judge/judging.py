@@ -87,8 +87,8 @@ class JudgeResult:
         counts = {}
         for kind in KINDS:
             values = [each.value(self.rubric) for each in self.known if each.conversation.startswith(f"{kind}/")]
-            judged = [value for value in values if value is not None]
-            counts[kind] = sum(value >= GOOD for value in judged), len(judged), len(values) - len(judged)
+            scores = [value for value in values if value is not None]
+            counts[kind] = sum(value >= GOOD for value in scores), len(scores), len(values) - len(scores)
         return counts
 
     @property
@@ -125,9 +125,9 @@ async def judge(
         for item, kind, answer in known_answers(items, known_answer_results, rubric.best)
     ]
     limit = _token_limit(bench)
-    # A verdict that could not be read is asked again.
-    judged_before = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
-    todo = [item for item in items if item.key not in judged_before or judged_before[item.key].digest != item.digest]
+    # The judge repeats the calls of unreadable verdicts.
+    by_key = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
+    todo = [item for item in items if item.key not in by_key or by_key[item.key].digest != item.digest]
     waiting = iter(todo)
     done = len(items) - len(todo)
     on_progress(done, len(items))
@@ -145,7 +145,7 @@ async def judge(
             verdicts, no_verdict = json.loads(played.reply.text) if played.reply else ([], None)
             key = {name: getattr(item, name) for name in Answer.__struct_fields__}
             judgement = Judgement(**key, digest=item.digest, verdicts=verdicts, error=played.error or no_verdict)
-            judged_before[judgement.key] = judgement
+            by_key[judgement.key] = judgement
             if judgement.value(rubric) is not None:
                 append_atomically(folder.path / "judgements.jsonl", f"{encode(judgement)}\n".encode())
             done += 1
@@ -157,8 +157,8 @@ async def judge(
                 group.create_task(worker())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    judgements = [judged_before[item.key] for item in items]
-    judged = JudgeResult(
+    judgements = [by_key[item.key] for item in items]
+    result = JudgeResult(
         rubric=rubric,
         sha256=rubric_hash,
         model=variant.model,
@@ -166,10 +166,10 @@ async def judge(
         judgements=[judgement for judgement in judgements if judgement.flow != KNOWN_ANSWER_FLOW],
         known=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
     )
-    if len(judged.unparsed) == len(judged.judgements):
-        why = next((each.error for each in judged.unparsed if each.error), "none of its verdicts can be parsed")
+    if len(result.unparsed) == len(result.judgements):
+        why = next((each.error for each in result.unparsed if each.error), "none of its verdicts can be parsed")
         raise RunError(f"{variant.model} has judged nothing: {why}")
-    return judged
+    return result
 
 
 def _token_limit(bench: Workbench) -> int | None:
@@ -180,7 +180,7 @@ def _token_limit(bench: Workbench) -> int | None:
     return MAX_VERDICT_TOKENS
 
 
-async def _ask(asked: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem, limit: int | None) -> Reply:
+async def _ask(turn: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem, limit: int | None) -> Reply:
     """Reply with the verdicts in both orders and, where one cannot be read, the reason."""
     verdicts: list[str | None] = []
     reason = None
@@ -209,8 +209,8 @@ async def _read_verdict(
                 raise
             return None, completion
         verdict = read_verdict(completion.text, rubric.choices)
-        asked = [event for event in session.turn_events() if isinstance(event, ModelCall)][-1]
-        if verdict is not None or asked.origin == "live":
+        call = [event for event in session.turn_events() if isinstance(event, ModelCall)][-1]
+        if verdict is not None or call.origin == "live":
             return verdict, completion
 
 

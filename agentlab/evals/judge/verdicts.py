@@ -25,17 +25,17 @@ def read_verdict(text: str, choices: Collection[str]) -> str | None:
 
     Text inside a quoted JSON string is no object: it may be the judged reply's own.
     """
-    said = split_thought(text)[0].strip()
-    if said.startswith('"') and said.endswith('"'):
+    answer = split_thought(text)[0].strip()
+    if answer.startswith('"') and answer.endswith('"'):
         try:
-            return read_verdict(str(LENIENT.decode(said)), choices)
+            return read_verdict(str(LENIENT.decode(answer)), choices)
         except (ValueError, RecursionError):
             pass
-    for reading in (said, _repaired(said)):
-        for found in objects_in(reading):
-            if (verdicts := [*_verdicts(found)]) != []:
+    for reading in (answer, _repaired(answer)):
+        for parsed in objects_in(reading):
+            if (verdicts := [*_verdicts(parsed)]) != []:
                 return _choice(verdicts[0], choices)
-    return _choice(said, choices)
+    return _choice(answer, choices)
 
 
 def _repaired(text: str) -> str:
@@ -54,7 +54,7 @@ def _verdicts(value: Any) -> Iterator[Any]:
         yield from _verdicts(part)
 
 
-def _choice(said: Any, choices: Collection[str]) -> str | None:
-    names = _BOOLEANS[said] if isinstance(said, bool) else (str(said),)
+def _choice(value: Any, choices: Collection[str]) -> str | None:
+    names = _BOOLEANS[value] if isinstance(value, bool) else (str(value),)
     plain = {name.strip(" \n\t.!*`'\"").casefold() for name in names}
     return next((choice for choice in choices if choice.casefold() in plain), None)
