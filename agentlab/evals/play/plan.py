@@ -52,7 +52,7 @@ WHOLE_RUN = Partition()
 
 
 def assignments(
-    bench: Workbench, datasets: Sequence[Dataset], share: Partition, order: Sequence[str] = ()
+    bench: Workbench, datasets: Sequence[Dataset], partition: Partition, order: Sequence[str] = ()
 ) -> list[Trial]:
     """Return the trials of a partition; the conversations in `order` come first, in that order."""
     positions = {name: position for position, name in enumerate(order)}
@@ -61,7 +61,7 @@ def assignments(
         Trial(variant, dataset, conversation, conversation_name(dataset, conversation, datasets), epoch)
         for epoch in range(bench.spec.epochs)
         for dataset in datasets
-        for conversation in share.of(dataset)
+        for conversation in partition.of(dataset)
         for variant in bench.variants
     ]
     return sorted(planned, key=lambda each: positions.get(each.name, len(positions)))

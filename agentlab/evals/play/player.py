@@ -44,7 +44,7 @@ MAX_CONSECUTIVE_UNREACHABLE = 10
 
 
 class Player:
-    """Plays the conversations of a run, or of the partition `share`."""
+    """Plays the conversations of a run, or of `partition` alone."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Player:
         on_progress: Callable[[RunProgress], None],
         on_event: Callable[[Trace, StreamItem], None] | None = None,
         *,
-        share: Partition = WHOLE_RUN,
+        partition: Partition = WHOLE_RUN,
         fork: Fork | None = None,
         watch: RunObserver | None = None,
         keep_failures: bool = False,
@@ -64,7 +64,7 @@ class Player:
         self._folder = folder
         self._fork = fork
         self._on_event = on_event
-        planned = assignments(bench, datasets, share, watch.order if watch else ())
+        planned = assignments(bench, datasets, partition, watch.order if watch else ())
         self._state = RunState(bench, datasets, planned, folder, watch, keep_failures=keep_failures)
         self._remaining = [*self._state.left.values()]
         self._memories = MemoryPool(bench, self._state, map(self._first, self._remaining))

@@ -115,4 +115,4 @@ def _new_folder(path: Path) -> Path:
         except OSError:
             pass  # the lock of the folder reports it
         return folder
-    raise AssertionError("numbers do not end")
+    raise AssertionError("unreachable: the loop has no end")

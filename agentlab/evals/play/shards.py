@@ -51,12 +51,12 @@ class ShardTask:
     objects: Mapping[tuple[str, str], Any]
     run: str
     """Folder of the whole run."""
-    share: Partition
+    partition: Partition
     keep_failures: bool
 
     @property
     def folder(self) -> Path:
-        return Path(self.run) / "shards" / f"{self.share.number:04}"
+        return Path(self.run) / "shards" / f"{self.partition.number:04}"
 
     @property
     def progress(self) -> Path:
@@ -66,7 +66,7 @@ class ShardTask:
 
 def play_shard(shard: ShardTask) -> Played:
     """Play the rest of a shard, in a worker."""
-    bench, loop = Workbench(shard.spec, shard.objects, shard.share.parts), Loop()
+    bench, loop = Workbench(shard.spec, shard.objects, shard.partition.parts), Loop()
     try:
         return loop.run_coroutine(_play(bench, shard))
     except AgentlabError as problem:
@@ -88,7 +88,7 @@ async def _play(bench: Workbench, shard: ShardTask) -> Played:
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
         playing = asyncio.create_task(
-            Player(bench, datasets, folder, report, share=shard.share, keep_failures=shard.keep_failures).play()
+            Player(bench, datasets, folder, report, partition=shard.partition, keep_failures=shard.keep_failures).play()
         )
         while not playing.done():
             if stop.exists():
@@ -158,7 +158,7 @@ class _Driver:
                 spec=spec,
                 objects=bench.objects,
                 run=run,
-                share=Partition(number, parts),
+                partition=Partition(number, parts),
                 keep_failures=keep_failures,
             )
             for number in range(parts)
@@ -166,7 +166,7 @@ class _Driver:
         self.stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
         self._progress = [
-            RunProgress(done=0, failed=0, total=turns_of(assignments(bench, datasets, shard.share)))
+            RunProgress(done=0, failed=0, total=turns_of(assignments(bench, datasets, shard.partition)))
             for shard in self._shards
         ]
         """Latest progress of each shard."""
@@ -252,7 +252,7 @@ def _merge_limits(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str,
 
 
 def _part(name: str, limit: _Limit, parts: int) -> _Limit:
-    """Return one of `parts` equal parts of a limit; minutes are not split, since they pass for all at once."""
+    """Return one of `parts` equal parts of a limit; `minutes` stays, because all workers run at the same time."""
     split = {}
     for key, value in limit.model_dump(exclude_none=True).items():
         if isinstance(value, int) and value < parts:
