@@ -64,7 +64,7 @@ class ChatWidget(ChatForm):
         self.lab = lab
         self._default_documents = documents
         self._first_turns: Sequence[Turn] = ()
-        self.asked: list[tuple[str, list[TurnView]]] = []
+        self.questions: list[tuple[str, list[TurnView]]] = []
         """Questions on display, each with one turn per column; the last one may be running."""
         self.answering: Any = None
         """`concurrent.futures` future of the last reply; its result is a Reply, or None if there is none."""
@@ -86,12 +86,12 @@ class ChatWidget(ChatForm):
         beside = (
             "" if self.second_flow.value == ALONE else f" and {self.second_flow.value} on {self.model_beside.value}"
         )
-        return f"<ChatWidget: {self.flow.value} on {self.model.value}{beside}, {len(self.asked)} turns>"
+        return f"<ChatWidget: {self.flow.value} on {self.model.value}{beside}, {len(self.questions)} turns>"
 
     @property
     def turns(self) -> list[TurnView]:
         """Turns of the first flow on display."""
-        return [turns[0] for _, turns in self.asked]
+        return [turns[0] for _, turns in self.questions]
 
     @property
     def chat(self) -> Chat | None:
@@ -121,7 +121,7 @@ class ChatWidget(ChatForm):
         """Clear the display and start a new conversation."""
         self._leave()
         self._first_turns = ()
-        self.asked = []
+        self.questions = []
         self.transcript.clear()
         self._refresh_saved_output()
 
@@ -174,7 +174,7 @@ class ChatWidget(ChatForm):
         turns = [
             TurnView(seat, WORKING if seat.chat else OPENING, by, self._refresh_saved_output) for seat in self._columns
         ]
-        self.asked.append((text, turns))
+        self.questions.append((text, turns))
         self.transcript.add(side_by_side(text, turns))
         self.show_busy(True)
         self.answering = self.lab.loop.submit(self._answer(turns, text, speaker))
@@ -256,6 +256,6 @@ class ChatWidget(ChatForm):
 
     def _page(self) -> dict[str, str]:
         """Return the conversation so far, as text and as HTML."""
-        rounds = [FlowComparison(text, tuple(t.answer for t in turns if t.answer)) for text, turns in self.asked]
+        rounds = [FlowComparison(text, tuple(t.answer for t in turns if t.answer)) for text, turns in self.questions]
         page = f'<div class="{self._saved_class}">{"".join(each._repr_html_() for each in rounds)}</div>'
         return {"text/plain": "\n\n".join(map(repr, [self, *rounds])), "text/html": page}

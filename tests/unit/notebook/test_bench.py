@@ -26,7 +26,7 @@ async def test_two_columns_show_two_flows_with_their_names(lab_over):
     chat.second_flow.value = "second"
     first = (await chat.say("How wide?")).text
     other = {ANSWER: "Seven metres.", "Seven metres.": ANSWER}[first]  # whichever was asked first
-    turn, beside = chat.asked[-1][1]
+    turn, beside = chat.questions[-1][1]
     assert (
         first in turn.reply.value
         and "rag_only on scripted" in turn.who.value
@@ -45,7 +45,7 @@ async def test_stop_ends_both_columns(lab_over):
     await until(lambda: bool(chat.turns) and "two" in chat.turns[-1].reply.value)
     chat.stop_button.click()
     assert await saying is None
-    assert all("stopped" in turn.footer.value for turn in chat.asked[-1][1])
+    assert all("stopped" in turn.footer.value for turn in chat.questions[-1][1])
 
 
 async def test_running_call_pulses_and_shows_seconds(lab_over, monkeypatch):
@@ -82,7 +82,7 @@ async def test_fork_continues_from_its_turn_with_another_flow(lab_over):
     assert "One?" in told and "first" in told and "Two?" not in told
     assert "a fork: continues after “One?”" in everything(chat) and "second on scripted" in chat.turns[-1].who.value
     chat.flow.value = "rag_only"
-    assert len(chat.asked) == 3
+    assert len(chat.questions) == 3
 
 
 class Counted:

@@ -56,7 +56,7 @@ async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_ove
     chat.second_flow.value = "tools"
     chat.ask.value = "How wide?"
     chat.send_button.click()
-    await until(lambda: all("two" in turn.text for turn in chat.asked[0][1]))
+    await until(lambda: all("two" in turn.text for turn in chat.questions[0][1]))
     assert len(psutil.Process().children(recursive=True)) > len(children), "the server of the tools runs"
     chat.close()
     shown = asyncio.create_task(show_flows(lab, "How wide?"))
