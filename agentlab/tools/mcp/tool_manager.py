@@ -80,7 +80,7 @@ class ToolManager:
     @classmethod
     async def open(
         cls,
-        where: Path,
+        path: Path,
         *,
         reserved: Collection[str] = (),
         timeout_seconds: float = 30.0,
@@ -92,16 +92,16 @@ class ToolManager:
         `refresh` requests the listings of all servers again. `reserved` are the names of the agent's own tools. Raises
         ConfigError, in one line, for an unusable file. An unavailable server is a problem, not an error.
         """
-        if not where.suffix and not where.exists():
-            raise ConfigError(f"there is no folder {where} to load tools from")
-        if where.is_dir():
-            configs, problems = servers_of_folder(where)
-            scripts, notes = load_scripts(where / "tools", timeout_seconds)
-            listing_file = where / "mcp.tools.json"
+        if not path.suffix and not path.exists():
+            raise ConfigError(f"there is no folder {path} to load tools from")
+        if path.is_dir():
+            configs, problems = servers_of_folder(path)
+            scripts, notes = load_scripts(path / "tools", timeout_seconds)
+            listing_file = path / "mcp.tools.json"
         else:
-            configs, problems = servers_of_file(where)
+            configs, problems = servers_of_file(path)
             scripts, notes = [], []
-            listing_file = where.with_suffix(".tools.json")
+            listing_file = path.with_suffix(".tools.json")
         logs = listing_file.parent / "mcp-logs"
         servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
         manager = cls(servers, scripts, listing_file, reserved, live)
