@@ -1,11 +1,11 @@
-"""Learns from the refusals of a server which parameters its model does not take, and sends what it takes instead.
+"""Learns from refusals which parameters a model does not support, and adapts later requests.
 
     parameters = Parameters()
     body = parameters.fit({"model": "gpt-5-mini", "temperature": 0.0, "max_tokens": 256, ...})
-    parameters.learn(refusal, body)      # of `temperature`, which is left out from here on; said once
+    parameters.learn(refusal, body)      # refuses `temperature`: omit it from now on, and log this once
 
-Only a parameter that the server does not know or support is left out. One whose value is wrong is the user's mistake,
-and without its tools a run would measure something else: both are errors, in the server's words.
+Only a parameter that the server does not know or support is omitted. A wrong value is the user's mistake, and without
+its tools a run would measure something else: both raise an error with the server's message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNSUPPORTED = re.compile(
 )
 _FILTERED = re.compile("policy|safety|content_filter|flagged", re.IGNORECASE)
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
-_TOLD_IN = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
+_ERROR_KEYS = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
 """Keys of an error body that state the problem; the other keys quote the request and name everything in it."""
 _INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _SCHEMA_NOTE = "Reply with one JSON object and nothing else. It has to fit this JSON schema:\n"
@@ -41,21 +41,21 @@ class Parameters:
         self._refused: set[str] = set()
 
     def fit(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The request as the model takes it, as far as that is known."""
+        """Return the request without the parameters that the model is known to refuse."""
         fitted: dict[str, Any] = {}
         for name, value in body.items():
-            taken = next((pair for pair in _forms(name, value) if _key(*pair) not in self._refused), None)
-            if taken is not None:
-                fitted[taken[0]] = taken[1]
+            accepted = next((pair for pair in _forms(name, value) if _key(*pair) not in self._refused), None)
+            if accepted is not None:
+                fitted[accepted[0]] = accepted[1]
         wanted = body.get("response_format")
         if wanted is not None and fitted.get("response_format") != wanted:
-            # A plain object has to be asked for in words, too, or OpenAI and others refuse it.
+            # OpenAI and others refuse a plain object format unless the prompt asks for JSON as well.
             note = _SCHEMA_NOTE + json.dumps(wanted["json_schema"]["schema"])
             fitted["messages"] = _with_note(fitted["messages"], note)
         return fitted
 
     def learn(self, refusal: BadRequest, sent: Mapping[str, Any]) -> None:
-        """Never send the parameter again that was refused, as it was sent; say so once, with the server's words."""
+        """Never send the refused form of the parameter again; log this once, with the server's message."""
         name, value = refusal.parameter, sent[refusal.parameter]
         key = _key(name, value)
         if key not in self._refused:
@@ -66,20 +66,20 @@ class Parameters:
 
 
 def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:
-    """The name of the parameter that an answer refuses, "" where it refuses something else."""
-    told = " ".join(_told(content))
-    if status not in (400, 422) or _FILTERED.search(told):
+    """Return the name of the parameter that an answer refuses, "" if it refuses something else."""
+    text = " ".join(_error_texts(content))
+    if status not in (400, 422) or _FILTERED.search(text):
         return ""
-    if "response_format" in sent and _FORMAT.search(told):
+    if "response_format" in sent and _FORMAT.search(text):
         return "response_format"
-    if not _UNSUPPORTED.search(told):
+    if not _UNSUPPORTED.search(text):
         return ""
-    named = [name for name in sent if name not in _NEVER_LEFT_OUT and _pattern(name).search(told)]
+    named = [name for name in sent if name not in _NEVER_LEFT_OUT and _pattern(name).search(text)]
     return named[-1] if named else ""
 
 
-def _told(content: str) -> Iterator[str]:
-    """The words of an error, in whatever form it comes."""
+def _error_texts(content: str) -> Iterator[str]:
+    """Yield the texts of an error body: JSON of any nesting, or plain text."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError):
@@ -87,24 +87,24 @@ def _told(content: str) -> Iterator[str]:
         return
     level = [parsed]
     while level:
-        told = level.pop(0)
-        if isinstance(told, dict):
-            level += [told[name] for name in _TOLD_IN if name in told]
-        elif isinstance(told, list):
-            level += told
-        elif isinstance(told, str):
-            yield told
+        part = level.pop(0)
+        if isinstance(part, dict):
+            level += [part[name] for name in _ERROR_KEYS if name in part]
+        elif isinstance(part, list):
+            level += part
+        elif isinstance(part, str):
+            yield part
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Finds a parameter by its name, also as one in camel case."""
+    """Return a pattern for the name of a parameter, in snake or camel case."""
     first, *rest = name.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
     return re.compile(rf"(?<![\w.-])(?:{name}|{camel})(?![\w-])")
 
 
 def _forms(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The ways to say a parameter, the best one first."""
+    """Yield the forms of a parameter, the best one first."""
     yield name, value
     if name in _INSTEAD:
         yield _INSTEAD[name], value
@@ -113,14 +113,14 @@ def _forms(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _key(name: str, value: Any) -> str:
-    """The parameter; with its value where one value may be taken though another is refused."""
+    """Return the parameter, with its value if a server may accept another value."""
     if name == "response_format":
         return f"{name} {value['type']}"
     return f"{name} {value}" if name == "tool_choice" and isinstance(value, str) else name
 
 
 def _with_note(messages: list[dict[str, Any]], note: str) -> list[dict[str, Any]]:
-    """The messages with a note at the end of the system text, which opens them where there is none."""
+    """Return the messages with a note at the end of the system message, which is created if there is none."""
     if messages[0]["role"] != "system":
         return [{"role": "system", "content": note}, *messages]
     return [{**messages[0], "content": f"{messages[0]['content']}\n\n{note}"}, *messages[1:]]

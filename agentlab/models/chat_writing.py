@@ -94,7 +94,7 @@ def wire_id(call_id: str) -> str:
 
 
 def write_tools(request: Request, names: Mapping[str, str]) -> Row:
-    """The tools on offer, and which of them to call; those called before where none is, as some servers want them."""
+    """Return `tools` and `tool_choice`; without offered tools, those called earlier, because some servers need them."""
     called = {call.name: "" for message in request.messages for call in message.tool_calls}
     offered = request.tools or tuple(
         ToolSpec(name=name, description="", parameters={"type": "object", "properties": {}}) for name in called

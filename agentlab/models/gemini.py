@@ -60,7 +60,7 @@ def connect(
     """
     with errors.needs("the model provider gemini", "gemini"):
         import google.genai  # noqa: F401 (a lab learns here that it is missing, not at its first call)
-    # The SDK's own variable is good enough where ours is not set.
+    # Without our variable, the SDK's own one is used.
     variable = "GEMINI_API_KEY" if os.environ.get("GEMINI_API_KEY") else "GOOGLE_API_KEY"
     address, keys = server_and_keys("gemini", variable, base_url, api_key)
     # The name becomes part of the address.
@@ -103,7 +103,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         if self._client is None:
             from google.genai import Client, types
 
-            # Kind of service, address and version are said, or the SDK would take them from variables of its own.
+            # Without service, address and version the SDK would read them from its own environment variables.
             # One attempt is not the default: without the option a connection that fails is tried again, after seconds.
             timeout = self.timeout or 0.0
             options = types.HttpOptions(
@@ -117,11 +117,11 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
 
     def translate(self, request: Request) -> dict[str, Any]:
         names = wired_tools(request)
-        # Gemini takes no turn without parts, and what says nothing would be one.
-        said = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names, ())]
-        system = list(itertools.takewhile(lambda message: message.role == "system", said))
+        # Gemini rejects a turn without parts; an empty message would be one.
+        messages = [m for m in request.messages if m.text or m.role == "tool" or _model_parts(m, names, ())]
+        system = list(itertools.takewhile(lambda message: message.role == "system", messages))
         config = _config(request, system, names, self.output_limit(request))
-        return {"contents": self._contents(said[len(system) :], names), "config": config}
+        return {"contents": self._contents(messages[len(system) :], names), "config": config}
 
     def _contents(self, messages: Sequence[Message], names: Mapping[str, str]) -> list[dict[str, Any]]:
         contents: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
                 as_text = {call_id for message in group for call_id in self._calls_as_text(message)}
                 parts = [part for message in group for part in _model_parts(message, names, as_text)]
             else:
-                # Results first, in the order of their calls: without an id, its place says what a result belongs to.
+                # Results first, in the order of their calls: Gemini assigns results without an id by position.
                 order = list(calls)
                 group.sort(key=lambda m: order.index(m.tool_call_id) if m.tool_call_id in order else len(order))
                 callers = {call_id: call for call_id, call in calls.items() if call_id not in as_text}
@@ -163,7 +163,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         return self.format_tool_result(own_id, names[call.name] if call else message.name or "", message.text)
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
-        """A part of the user's turn; `call_id` is "" where the API gave the call no id."""
+        """Return a part of the user's turn; `call_id` is "" if the API gave the call no id."""
         response = {"error" if result.startswith("Error:") else "result": result}
         return {"function_response": ({"id": call_id} if call_id else {}) | {"name": name, "response": response}}
 
@@ -171,8 +171,8 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         read = await self._read(wired, emit)
         if read.failed_call:
             *before, last = wired["contents"]
-            told = {**last, "parts": [*last["parts"], {"text": _ASKED_AGAIN.format(read.failed_call)}]}
-            first, read = read, await self._read({**wired, "contents": [*before, told]}, emit)
+            repeated = {**last, "parts": [*last["parts"], {"text": _ASKED_AGAIN.format(read.failed_call)}]}
+            first, read = read, await self._read({**wired, "contents": [*before, repeated]}, emit)
             both = {name: (getattr(first.usage, name), getattr(read.usage, name)) for name in Usage.__struct_fields__}
             read.usage = Usage(**{name: exact_sum(counts) for name, counts in both.items()})
         return read
@@ -297,9 +297,9 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             name, given, arguments = part.function_call.name or "", part.function_call.id, part.function_call.args
             taken = [*call_ids, *(call.id for call in calls)]
             own_id = {"id": True} if given and given not in taken else {}
-            kept = own_id | ({"signature": signature} if signature else {})
+            extra = own_id | ({"signature": signature} if signature else {})
             made = ToolCall(id=given if own_id else next(_new_ids(taken)), name=tool_names.get(name, name))
-            calls.append(replace(made, arguments=arguments or {}, extra={"gemini": kept} if kept else {}))
+            calls.append(replace(made, arguments=arguments or {}, extra={"gemini": extra} if extra else {}))
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):
             if signature or not layout or layout[-1] == _CALL or "thought_signature" in layout[-1]:
@@ -316,28 +316,28 @@ def _new_ids(taken: Sequence[str]) -> Iterator[str]:
     return (made for number in itertools.count(len(taken) + 1) if (made := f"call_{number}") not in taken)
 
 
-def read_usage(found: Any) -> Usage:
-    """Gemini counts thoughts, and what its own tools read, apart; it leaves out a count that is 0."""
-    prompt, answer, thoughts = found.prompt_token_count, found.candidates_token_count, found.thoughts_token_count
+def read_usage(usage: Any) -> Usage:
+    """Return the usage; Gemini counts thoughts and input of its own tools separately, and omits a count of 0."""
+    prompt, answer, thoughts = usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count
     return Usage(
-        input_tokens=None if prompt is None else prompt + (found.tool_use_prompt_token_count or 0),
+        input_tokens=None if prompt is None else prompt + (usage.tool_use_prompt_token_count or 0),
         output_tokens=None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0),
-        cached_tokens=found.cached_content_token_count,
+        cached_tokens=usage.cached_content_token_count,
         reasoning_tokens=thoughts,
     )
 
 
 def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.ModelError:
-    """Our error for one of the SDK or its transport; it keeps what the server said, shortened, and never a key."""
+    """Return our error for an error of the SDK: the server's message, shortened and without keys."""
     import aiohttp
     from google.genai.errors import APIError
 
     if isinstance(problem, TimeoutError):
         return errors.Unreachable("no answer in time", model)
-    said = keys.redact(str(getattr(problem, "message", None) or problem))
+    text = keys.redact(str(getattr(problem, "message", None) or problem))
     if isinstance(problem, (aiohttp.ClientError, OSError)):
         begun = not isinstance(problem, aiohttp.ClientConnectorError)
-        return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {said}", model)
+        return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {text}", model)
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
         return unreadable(problem, model)
     headers = getattr(problem.response, "headers", {})
