@@ -172,4 +172,4 @@ def _result_of(work: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
         vectors: np.ndarray = end.value
         return vectors
     work.close()
-    raise RuntimeError("an embedder that is declared synchronous has waited")
+    raise RuntimeError("the embedder declares IS_QUICK, but waits; remove IS_QUICK from its file")

@@ -16,7 +16,7 @@ from agentlab.evals.published.significance import SystemDifference, analyse_sign
 WRONG = ("differs", "incomplete")
 """Verdicts that make `agentlab reproduce` fail."""
 MAX_REPEATED = 10
-"""Figures that differ and are repeated below the tables."""
+"""Maximum number of differing figures that the page repeats below its tables."""
 
 
 class Table(NamedTuple):

@@ -28,7 +28,7 @@ DRAWS = 10_000
 BLOCK = 512
 """Conversations whose signs are drawn at once, 20 MB."""
 MIN_ALARM_DRAWS = 4
-"""The first look comes when at least so many of the most extreme draws may raise an alarm."""
+"""Minimum number of draws beyond the alarm threshold at the first look."""
 FIRST_LOOK_SHARE, SPENDING_POWER = 0.02, 3.0
 """Spending of alpha: a fiftieth is available at once, the rest grows with this power of the share of conversations.
 

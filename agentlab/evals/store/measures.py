@@ -61,7 +61,7 @@ IMPORTED_PREFIXES = (RETRIEVAL_STEPS, "published_")
 
 
 def is_one_sided(name: str, one: Mapping[TurnKey, Values], other: Mapping[TurnKey, Values]) -> bool:
-    """Return True if only an imported side can have this measure, and the other side has no value of it."""
+    """Return True for a measure of imported runs that one of the two sides does not have at all."""
     return name.startswith(IMPORTED_PREFIXES) and any(
         all(name not in row for row in side.values()) for side in (one, other)
     )
@@ -87,8 +87,8 @@ QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_
 def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the primary measures: those declared, or up to three qualities and one cost that `flows` have.
 
-    If turns failed, `failed` is one of the three. Otherwise a flow could win with calls that it never made. Raises
-    RunError if a declared measure does not exist.
+    If turns failed, `failed` is one of the three. Otherwise a flow could win on cost because its failed turns
+    make fewer calls. Raises RunError if a declared measure does not exist.
     """
     rows = [row for turns in flows for row in turns.values()]
     names = dict.fromkeys(name for row in rows for name in row)
