@@ -239,7 +239,7 @@ class Gateway(Protocol):
         ...
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
-        """Return seconds and origin of work in this process; `work` (JSON) identifies it."""
+        """Return the seconds of work in this process and their origin; `work` (JSON) identifies the work."""
         ...
 
 

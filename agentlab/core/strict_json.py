@@ -23,7 +23,7 @@ MAX_ABS_NUMBER = 1e100
 """Limits of integers and floats; sums of larger numbers would be infinite."""
 MAX_REPLY_CHARS = 100_000
 MAX_BRACES = 100
-"""Places at which JSON is tried; without a bound, a reply of nothing but braces takes seconds to read."""
+"""Maximum number of opening braces at which a reply is parsed; a reply of braces alone would take seconds."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
