@@ -121,7 +121,7 @@ def _read_questions(
         ids = turn_ids[row.conversation_id]
         missing = [name for name in row.evidence_ids if name not in ids]
         if missing:
-            raise DatasetError(f"evidence_ids: {missing[0]!r} is not a session or turn of it", file, line)
+            raise DatasetError(f"evidence_ids: {missing[0]!r} is not a session or turn of its conversation", file, line)
         evidence = [ids[name] for name in row.evidence_ids]
         turn = Turn(
             user=row.question,
