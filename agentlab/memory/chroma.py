@@ -4,8 +4,8 @@
 
 Each user has one collection in the folder `chroma`, searched by cosine similarity. A client of Chroma does not see the
 writes of other processes. So all memories of a folder in one process share one client under a file lock. The client is
-opened again after another process has written. The search is approximate (HNSW); its settings are wide enough to find
-the nearest facts at the size of a memory. The scores are computed here.
+opened again after another process has written. The search is approximate (HNSW), but its settings find the nearest
+facts of a store as small as a memory. This module computes the scores.
 """
 
 from __future__ import annotations
