@@ -8,8 +8,8 @@
 
 No configuration is needed. The first calls go out a few at a time. The limiter then keeps to the limits in the
 `x-ratelimit-*` headers, for each key. Without such headers it limits nothing until the provider rejects a call. Then
-it halves the number of parallel calls, and raises it by one after that many successes (additive increase,
-multiplicative decrease: Chiu and Jain, 1989). Time spent here is stored as `waited` and is not latency.
+it halves the limit n of parallel calls, and raises n by one after n successes (additive increase, multiplicative
+decrease: Chiu and Jain, 1989). Time spent here is stored as `waited` and is not latency.
 """
 
 from __future__ import annotations
