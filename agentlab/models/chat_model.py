@@ -68,11 +68,11 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
                 self._parameters.learn(refusal, body)
 
     async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> ChatReader:
-        read, piece = ChatReader(self._model, lambda told: self._connection.told_error(told, self.name)), b" "
+        read, piece = ChatReader(self._model, lambda text: self._connection.server_error(text, self.name)), b" "
         while piece and not read.is_done:
             piece = await anext(pieces, b"")
-            if said := read.feed(piece):
-                emit(said)
+            if text := read.feed(piece):
+                emit(text)
         return read
 
     def parse(self, raw: ChatReader, request: Request) -> Completion:

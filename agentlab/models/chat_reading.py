@@ -106,7 +106,7 @@ class ChatReader:
         self._whole: bytes | None = b""
         """The body so far, while it may be no stream; None for a stream."""
         self._index = 10**9
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._thoughts: dict[str, Any] = {}
         self._calls: list[CallInPieces] = []
         self._usage: Mapping[str, Any] = {}
@@ -120,13 +120,13 @@ class ChatReader:
 
     def feed(self, piece: bytes) -> str:
         """Return the text that `piece` adds; b"" marks the end of the body."""
-        kept, before = self._said, len(self._said)
+        old_texts, before = self._texts, len(self._texts)
         for chunk in self._chunks(piece):
             self._add(chunk)
-        said = self._half + "".join(self._said[before if self._said is kept else 0 :])
+        added = self._half + "".join(self._texts[before if self._texts is old_texts else 0 :])
         # The next piece may bring the other half of a character.
-        self._half = said[-1:] if "\ud800" <= said[-1:] <= "\udbff" else ""
-        return join_surrogates(said.removesuffix(self._half))
+        self._half = added[-1:] if "\ud800" <= added[-1:] <= "\udbff" else ""
+        return join_surrogates(added.removesuffix(self._half))
 
     def _chunks(self, piece: bytes) -> Iterable[Chunk]:
         if self._whole is None:
@@ -140,8 +140,8 @@ class ChatReader:
             return ()
         if begun[:1] == b"<":
             title = re.search(rb"<title[^>]*>\s*([^<]*)", begun)
-            told = (title[1] if title else begun[:80]).decode("utf-8", "replace").strip()
-            raise UnreadableAnswer(f"the server sent a page (text/html) in place of an answer: {told!r}")
+            name = (title[1] if title else begun[:80]).decode("utf-8", "replace").strip()
+            raise UnreadableAnswer(f"the server sent a page (text/html) in place of an answer: {name!r}")
         self._events.is_done = True
         return read_chunks([begun])
 
@@ -156,7 +156,7 @@ class ChatReader:
             self._count(chunk.x_groq.get("usage"))
         for choice in chunk.choices or ():
             if (index := as_index(choice.index) or 0) < self._index:
-                self._index, self._said, self._calls, self._thoughts = index, [], [], {}
+                self._index, self._texts, self._calls, self._thoughts = index, [], [], {}
             if index == self._index:
                 self._add_choice(choice)
 
@@ -170,19 +170,19 @@ class ChatReader:
         delta = choice.delta
         if delta is None or (not delta.content and delta == _EMPTY):
             # Some servers repeat the whole message at the end.
-            is_first = not (self._said or self._calls)
+            is_first = not (self._texts or self._calls)
             delta = choice.message or Delta(content=choice.text) if is_first else _EMPTY
         self._add_delta(delta)
 
     def _add_delta(self, delta: Delta) -> None:
-        said = delta.content
-        if type(said) is not str:
-            said, thought = read_parts(said)
+        text = delta.content
+        if type(text) is not str:
+            text, thought = read_parts(text)
             self._keep("reasoning_content", thought or None)
         if delta.refusal:
-            said += flatten(delta.refusal)
-        if said:
-            self._said.append(said)
+            text += flatten(delta.refusal)
+        if text:
+            self._texts.append(text)
         for name in THOUGHT_FIELDS:
             self._keep(name, getattr(delta, name))
         for part in delta.tool_calls or ():
@@ -193,8 +193,8 @@ class ChatReader:
     def _keep(self, name: str, thought: Any) -> None:
         # An empty one counts, too: some servers want it back beside its calls.
         if type(thought) in (str, list):
-            kept: Any = self._thoughts.get(name) or type(thought)()
-            self._thoughts[name] = kept + thought if type(kept) is type(thought) else kept
+            earlier: Any = self._thoughts.get(name) or type(thought)()
+            self._thoughts[name] = earlier + thought if type(earlier) is type(thought) else earlier
 
     def _count(self, usage: Any) -> None:
         """Keep the last counts; zeros stand for unknown counts."""
@@ -219,18 +219,18 @@ class ChatReader:
 
     def completion(self, tool_names: Mapping[str, str]) -> Completion:
         """Return the answer; `tool_names` maps names on the wire to tools. Raises ModelError if there is no answer."""
-        text = join_surrogates("".join(self._said))
+        text = join_surrogates("".join(self._texts))
         if not (self._finish or text or self._calls or any(self._thoughts.values())):
             raise UnreadableAnswer("the server sent an answer with nothing in it")
         if not self._finish and not self.is_done:
             raise Unreachable("the stream ended before the answer did")
         thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if self._thoughts.get(name)), "")
-        said, spelled_out = split_thought(text, is_split=bool(thought))
+        answer, spelled_out = split_thought(text, is_split=bool(thought))
         finish = _FINISH.get(self._finish.lower(), "other" if self._finish else "stop")
         calls, is_cut = self._whole_calls(tool_names, finish == "length")
         stopped = f"the server stopped the reply: {self._finish[:80]}" if finish == "other" else ""
         if not calls:
-            said, markup = split_tool_markup(said)
+            answer, markup = split_tool_markup(answer)
             if markup:
                 finish, stopped = "other", f"the server does not read this model's calls, such as {markup[:200]}"
         elif not is_cut:
@@ -241,9 +241,9 @@ class ChatReader:
         usage = replace(usage, input_tokens=usage.input_tokens or None)
         if not usage.output_tokens and (text or calls or thought):
             usage = replace(usage, output_tokens=None)
-        kept = {"openai": self._thoughts} if calls and self._thoughts else {}
+        extra = {"openai": self._thoughts} if calls and self._thoughts else {}
         return Completion(
-            message=Message(role="agent", text=said, tool_calls=calls, extra=kept),
+            message=Message(role="agent", text=answer, tool_calls=calls, extra=extra),
             usage=usage,
             model=self.model,
             finish_reason=finish,
@@ -255,8 +255,8 @@ class ChatReader:
         """Return the calls, each with its own id, and whether a call was cut off and left out."""
         made: dict[str, ToolCall] = {}
         self._calls.sort(key=lambda call: -1 if call.index is None else call.index)
-        for place, call in enumerate(self._calls):
-            call_id = call.id if call.id and call.id not in made else f"{call.id or 'call'}_{place}"
+        for index, call in enumerate(self._calls):
+            call_id = call.id if call.id and call.id not in made else f"{call.id or 'call'}_{index}"
             name = tool_names.get(call.name) or tool_names.get(plain_name(call.name)) or call.name
             read = read_call(call_id, name, call.arguments)
             if not (is_cut and read.malformed is not None):
@@ -286,15 +286,15 @@ def flatten(part: Any) -> str:
 
 def read_parts(content: Any) -> tuple[str, str]:
     """Return text and thought of a content in parts."""
-    said, thought = "", ""
+    text, thought = "", ""
     for part in content if isinstance(content, list) else [content or ""]:
         if isinstance(part, Mapping) and {"thinking", "reasoning"} & {*part, part.get("type")}:
             thought += flatten(part)
         elif isinstance(part, (str, Mapping)):
-            said += flatten(part)
+            text += flatten(part)
         else:
             raise UnreadableAnswer("the server sent a content that is no text")
-    return said, thought
+    return text, thought
 
 
 def is_json(text: str) -> bool:
@@ -320,10 +320,10 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
 
 
 def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if any(found[key] != value for key, value in pairs):
+    mapping = dict(pairs)
+    if any(mapping[key] != value for key, value in pairs):
         raise ValueError("duplicate key")
-    return found
+    return mapping
 
 
 _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
@@ -333,11 +333,11 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
     """Yield chunks; raises ValueError at the first event that is no chunk."""
     try:
         # The usual events are decoded all at once.
-        found = _decode_chunks(b"[%b]" % b",".join(events))
+        chunks = _decode_chunks(b"[%b]" % b",".join(events))
     except ValueError:
-        found = []
+        chunks = []
     # Servers send some things that msgspec refuses: NaN, half a surrogate pair, bytes that are no UTF-8.
-    return found if len(found) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
+    return chunks if len(chunks) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
 
 
 def _read_slowly(data: bytes) -> Iterable[Chunk]:

@@ -28,10 +28,10 @@ Row = dict[str, Any]
 
 def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> list[Row]:
     """The conversation in the protocol's words; `names` has the names of tools as the server takes them."""
-    told = list(messages)
-    system = "\n\n".join(message.text for message in told if message.role == "system" and message.text.strip())
+    all_messages = list(messages)
+    system = "\n\n".join(message.text for message in all_messages if message.role == "system" and message.text.strip())
     rows: list[Row] = []
-    for row in _paired(told, names):
+    for row in _paired(all_messages, names):
         last = rows[-1]["role"] if rows else None
         if row["role"] == last and last != "tool":
             _join(rows[-1], row)
@@ -54,16 +54,16 @@ def _paired(messages: Iterable[Message], names: Mapping[str, str]) -> Iterable[R
         text = join_surrogates(message.text)
         if message.role == "user":
             rows.append({"role": "user", "content": text})
-        elif message.role == "tool" and (asked := waiting.pop(message.tool_call_id or "", None)):
-            call, result = asked
+        elif message.role == "tool" and (pair := waiting.pop(message.tool_call_id or "", None)):
+            call, result = pair
             result["content"] = text
             if call.malformed:
                 written = join_surrogates(call.malformed[:MAX_MALFORMED_CHARS])
                 result["content"] += f"\n\nThe arguments read: {written}"
         elif message.role == "agent" and message.tool_calls:
             calls = [_call(call, names) for call in message.tool_calls]
-            kept = message.extra.get("openai") or {}
-            rows.append({**kept, "role": "assistant", "content": text or None, "tool_calls": calls})
+            extra = message.extra.get("openai") or {}
+            rows.append({**extra, "role": "assistant", "content": text or None, "tool_calls": calls})
             for call in message.tool_calls:
                 result = {"role": "tool", "content": INTERRUPTED, "tool_call_id": wire_id(call.id)}
                 waiting[call.id] = call, result
@@ -84,8 +84,8 @@ def _call(call: ToolCall, names: Mapping[str, str]) -> Row:
     arguments = {} if call.malformed is not None else call.arguments
     written = join_surrogates(json.dumps(arguments, ensure_ascii=False))
     function = {"name": names.get(call.name, call.name), "arguments": written}
-    kept = {"extra_content": call.extra["openai"]} if call.extra.get("openai") else {}
-    return {"id": wire_id(call.id), "type": "function", "function": function, **kept}
+    extra = {"extra_content": call.extra["openai"]} if call.extra.get("openai") else {}
+    return {"id": wire_id(call.id), "type": "function", "function": function, **extra}
 
 
 def wire_id(call_id: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agentlab.core.errors import BadRequest, ModelError
 from agentlab.models.chat_parameters import refused_parameter
 from agentlab.models.keys import KeyRing
-from agentlab.models.refusals import read_refusal, read_told_error
+from agentlab.models.refusals import read_refusal, read_server_error
 from agentlab.wire.limits import CURRENT
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class Connection:
                 return answered
         except openai.APIStatusError as problem:
             response = problem.response
-            told = response.content.decode("utf-8", "replace")
-            error = read_refusal(response.status_code, response.headers, told, model, self.keys.redact, self.base_url)
+            text = response.content.decode("utf-8", "replace")
+            error = read_refusal(response.status_code, response.headers, text, model, self.keys.redact, self.base_url)
             if isinstance(error, BadRequest):
-                error.parameter = refused_parameter(response.status_code, told, body)
+                error.parameter = refused_parameter(response.status_code, text, body)
         except (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError) as problem:
             error = lost_connection(problem, model, self.keys.redact)
         except ModelError as problem:
@@ -113,9 +113,9 @@ class Connection:
 
         return openai_client(self.base_url, **options)
 
-    def told_error(self, told: Any, model: str) -> ModelError:
+    def server_error(self, text: Any, model: str) -> ModelError:
         """The error that the server reports in place of an answer, or in the middle of one."""
-        return read_told_error(told, model, self.keys.redact, self.base_url)
+        return read_server_error(text, model, self.keys.redact, self.base_url)
 
     async def close(self) -> None:
         if self._client is not None:

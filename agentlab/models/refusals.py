@@ -63,7 +63,7 @@ _WAIT_IN_WORDS = re.compile(
 RETRYABLE_STATUSES = (408, 409, 425)
 
 
-class ToldError(NamedTuple):
+class ServerError(NamedTuple):
     message: str
     code: Any = None
     kind: Any = None
@@ -81,7 +81,7 @@ def read_refusal(
 
     `redact` masks keys in the text; `address` is the base URL and adds a hint to an HTTP 404.
     """
-    server_error = read_told(body)
+    server_error = parse_server_error(body)
     text = redact(server_error.message)
     marks = f"{server_error.code} {server_error.kind} {server_error.message}"
     wait = read_wait(headers, body)
@@ -122,7 +122,7 @@ def _classify(status: int, marks: str, text: str, model: str, wait: float | None
     return BadRequest(f"HTTP {status}: {text}", model) if status and _TEMPLATE.search(marks) else None
 
 
-def read_told_error(
+def read_server_error(
     error: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
 ) -> ModelError:
     """Return the error that a server reports in place of an answer, or in the middle of one."""
@@ -131,23 +131,23 @@ def read_told_error(
     return read_refusal(status, {}, json.dumps({"error": error}), model, redact, address)
 
 
-def read_told(text: str) -> ToldError:
+def parse_server_error(text: str) -> ServerError:
     """Read `{"error": {"message", "code", "type"}}`, its inner object, a web page, or any text."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         title = re.search(r"<title[^>]*>\s*([^<]+)", text, re.IGNORECASE)
-        return ToldError(title[1] if title else text)
+        return ServerError(title[1] if title else text)
     document = document[0] if isinstance(document, list) and document else document
     error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):
-        return ToldError(_message(error), document.get("code") if isinstance(document, dict) else None)
+        return ServerError(_message(error), document.get("code") if isinstance(document, dict) else None)
     value = next((error[name] for name in ("message", "detail", "msg", "error_msg", "errors") if error.get(name)), text)
     message = _message(value)
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
-        message = f"{message}: {read_told(metadata['raw']).message}"  # the error of the server behind a router
-    return ToldError(message, error.get("code"), error.get("type") or error.get("status"))
+        message = f"{message}: {parse_server_error(metadata['raw']).message}"  # the error of the server behind a router
+    return ServerError(message, error.get("code"), error.get("type") or error.get("status"))
 
 
 def _message(content: Any) -> str:

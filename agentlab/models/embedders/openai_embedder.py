@@ -47,9 +47,9 @@ class OpenAIEmbedder:
             body["dimensions"] = self._wanted
         try:
             async with asyncio.timeout(self._connection.timeout):
-                said = await self._connection.ask(self.name, "embeddings", body, _read_all)
-            found = sorted(json.loads(said)["data"], key=lambda row: row["index"])
-            rows = [[float(n) for n in row["embedding"]] for row in found]
+                text = await self._connection.ask(self.name, "embeddings", body, _read_all)
+            entries = sorted(json.loads(text)["data"], key=lambda row: row["index"])
+            rows = [[float(n) for n in row["embedding"]] for row in entries]
         except TimeoutError:
             raise Unreachable("no answer in time", self.name) from None
         except UNREADABLE as problem:

@@ -126,7 +126,7 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
 
 def escape_control_tokens(text: str) -> str:
     """Insert a space into every control token in `text`, so that no text ends or opens a turn."""
-    return _CONTROL.sub(lambda found: f"{found[0]} ", text)
+    return _CONTROL.sub(lambda match: f"{match[0]} ", text)
 
 
 def _instruct(wired: list[dict[str, str]], request: Request, offered: Tools) -> None:
@@ -254,7 +254,7 @@ def _string_so_far(inside: str) -> str:
 
     Half a surrogate pair cannot be stored, so it becomes U+FFFD.
     """
-    found = _DECODABLE.match(inside)
-    assert found is not None
-    text: str = json.loads(f'"{found[0]}"', strict=False)
+    match = _DECODABLE.match(inside)
+    assert match is not None
+    text: str = json.loads(f'"{match[0]}"', strict=False)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
