@@ -118,13 +118,13 @@ class JudgeReport:
         return means | {f"{other} - {one}": _format(self.difference(one, other), "+") for one, other in pairs}
 
     def __str__(self) -> str:
-        judged = self.judged
-        title = f"{judged.rubric.metric} by {judged.model}: {len(judged.judgements)} replies, each judged in two orders"
+        result = self.judged
+        title = f"{result.rubric.metric} by {result.model}: {len(result.judgements)} replies, each judged in two orders"
         lines = [
-            f"{title}; the orders disagree on {judged.order_disagreements}; {len(judged.unparsed)} without a verdict",
-            f"{known_answers_line(judged.known_answer_results)}; only the first kind should pass",
+            f"{title}; the orders disagree on {result.order_disagreements}; {len(result.unparsed)} without a verdict",
+            f"{known_answers_line(result.known_answer_results)}; only the first kind should pass",
         ]
-        if unread := next((each.error for each in judged.unparsed if each.error), ""):
+        if unread := next((each.error for each in result.unparsed if each.error), ""):
             lines.append(f"not read: {unread}; judge again to ask again")
         if self.turns_without_verdict:
             lines.append(

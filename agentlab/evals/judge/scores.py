@@ -15,29 +15,29 @@ from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_scores
 
 
-def grades(run: StoredRun, judged: JudgeResult) -> dict[ReplyKey, StoredScore]:
+def grades(run: StoredRun, result: JudgeResult) -> dict[ReplyKey, StoredScore]:
     """Return the score of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
-    judgements = {judgement.key: judgement for judgement in judged.judgements}
+    judgements = {judgement.key: judgement for judgement in result.judgements}
     scores = {}
     for row in run.turn_rows():
         key = row.flow, *row.key
         if row.reply is None or not row.reply.text.strip():
             grade = StoredScore(0.0, "no reply")
         elif judgement := judgements.get(key):
-            value = judgement.value(judged.rubric)
+            value = judgement.value(result.rubric)
             verdicts = " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
             no_verdict = f"no verdict that can be read: {judgement.error or verdicts}"
             grade = StoredScore(value, no_verdict if value is None else verdicts)
         else:
             grade = StoredScore(None, "what it was made of is not known")
-        if row.key in judged.turns:
+        if row.key in result.turns:
             scores[key] = grade
     return scores
 
 
-def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, StoredScore]) -> None:
+def add_to_run(run: StoredRun, result: JudgeResult, fresh: Mapping[ReplyKey, StoredScore]) -> None:
     """Write the judge's scores into the run, in place of its earlier ones; every table then shows them."""
-    metric = judged.rubric.metric
+    metric = result.rubric.metric
     rows = []
     for row in run.turn_rows():
         scores = {name: score for name, score in (row.scores or {}).items() if name != metric}
@@ -59,6 +59,6 @@ def add_to_run(run: StoredRun, judged: JudgeResult, fresh: Mapping[ReplyKey, Sto
             values = [math.nan if score.value is None else score.value for _, score in own]
             summaries |= summarise_scores({metric: (values, [row.conversation for row, _ in own])})
         flows[label] = replace(flow, scores=summaries)
-    run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: judged.sha256}})
+    run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: result.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))
     run.forget()
