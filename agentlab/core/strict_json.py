@@ -155,12 +155,12 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         if at < 0:
             return
         try:
-            found, end = LENIENT.raw_decode(text, at)
-            check_depth(found)
+            value, end = LENIENT.raw_decode(text, at)
+            check_depth(value)
         except (ValueError, RecursionError):
             end = at + 1
         else:
-            yield found
+            yield value
         at = text.find("{", end)
 
 

@@ -98,8 +98,8 @@ def _split_harmony(text: str) -> tuple[str, str]:
             kinds.get(head.partition("<|channel|>")[2].strip(), thoughts).append(body)
     if final:
         thoughts, remarks = [*thoughts, *remarks], final
-    said, thought = ("\n".join(filter(None, map(str.strip, parts))) for parts in ([*remarks, *calls], thoughts))
-    return said, thought
+    answer, thought = ("\n".join(filter(None, map(str.strip, parts))) for parts in ([*remarks, *calls], thoughts))
+    return answer, thought
 
 
 def split_tool_markup(text: str) -> tuple[str, str]:
@@ -114,30 +114,30 @@ class ThoughtFilter:
     """Streams a text without the thought at its start."""
 
     def __init__(self) -> None:
-        self._held: str | None = ""
+        self._buffer: str | None = ""
         """Text that may be a thought; None once the thought is over."""
         self._is_thinking = False
 
     def feed(self, piece: str) -> str:
         """Return the visible text that `piece` adds."""
-        if self._held is None:
+        if self._buffer is None:
             return piece
-        self._held += piece
+        self._buffer += piece
         if self._is_thinking and not _LAST_OF_A_MARK.search(piece):
             return ""
-        said, thought = split_thought(self._held)
-        begun = said.lstrip().lower()
+        answer, thought = split_thought(self._buffer)
+        begun = answer.lstrip().lower()
         if not begun or (len(begun) < MAX_OPENING and any(mark.startswith(begun) for mark in _BEGINNINGS)):
             # A text that ends like a mark may be the end of the thought.
-            self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._held.rstrip()[-1:])
+            self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._buffer.rstrip()[-1:])
             return ""
-        self._held = None
-        return said
+        self._buffer = None
+        return answer
 
 
-def _is_code(text: str, place: int) -> bool:
-    return any(code.start() <= place < code.end() for code in _CODE.finditer(text))
+def _is_code(text: str, position: int) -> bool:
+    return any(code.start() <= position < code.end() for code in _CODE.finditer(text))
 
 
-def _in_a_sentence(text: str, place: int) -> bool:
-    return bool(_IN_A_SENTENCE.search(text, max(0, place - 2), place))
+def _in_a_sentence(text: str, position: int) -> bool:
+    return bool(_IN_A_SENTENCE.search(text, max(0, position - 2), position))
