@@ -59,7 +59,7 @@ class Session(MemoryVerbs, BackgroundWork):
         super().__init__(**parts)
         self.history = history or History()
         self.random = Random(f"{self.has.generation.seed}/{self.trace.conversation}/{self.trace.epoch}")
-        self._kept: dict[Slot[Any], Any] = {}
+        self._states: dict[Slot[Any], Any] = {}
         self._reply_stream: ReplyStream | None = None
         self._drafts = 0
         self._ids = 0
@@ -86,9 +86,9 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def state(self, slot: Slot[T]) -> T:
         """Return the value of `slot` in this conversation, created at first use."""
-        if slot not in self._kept:
-            self._kept[slot] = slot.factory(self)
-        return cast("T", self._kept[slot])
+        if slot not in self._states:
+            self._states[slot] = slot.factory(self)
+        return cast("T", self._states[slot])
 
     def new_id(self, prefix: str) -> str:
         """Return the next id of the conversation: `prefix_1`, `prefix_2` and so on."""
