@@ -86,8 +86,8 @@ def _shown_better(flows: Sequence[TurnTable], names: Sequence[str]) -> np.ndarra
     losses = np.column_stack([pair.sums for pair in paired])
     if not losses.any():
         return better
-    found, tests = SignFlips(losses, two_sided=True).test(), int(losses.any(axis=0).sum())
-    for (m, one, other), pair, p, lost in zip(pairs, paired, found.p_adjusted, losses.sum(axis=0), strict=True):
+    outcome, tests = SignFlips(losses, two_sided=True).test(), int(losses.any(axis=0).sum())
+    for (m, one, other), pair, p, lost in zip(pairs, paired, outcome.p_adjusted, losses.sum(axis=0), strict=True):
         if p < ALPHA or (
             pair.is_constant_shift and constant_shift_p_value(pair.conversations, two_sided=True) * tests < ALPHA
         ):

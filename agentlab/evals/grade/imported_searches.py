@@ -30,18 +30,18 @@ class ImportedSearches:
     def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = {document.doc_id: document for document in documents}
         self._play: TrialKey | None = None
-        self._found: dict[int, tuple[Search, ...] | None] = {}
+        self._by_turn: dict[int, tuple[Search, ...] | None] = {}
         self._steps: int | None = None
         self._now: tuple[Search, ...] | None = None
         self._before: tuple[Search, ...] | None = None
 
     def take(self, row: TurnRow, conversation: Conversation) -> None:
         if row.play != self._play:
-            self._play, self._found = row.play, {}
-        earlier = [self._found.get(number) for number in range(row.turn) if conversation.turns[number].scored]
+            self._play, self._by_turn = row.play, {}
+        earlier = [self._by_turn.get(number) for number in range(row.turn) if conversation.turns[number].scored]
         self._before = None if None in earlier else tuple(chain.from_iterable(searches or () for searches in earlier))
         self._steps = None if row.retrieval_steps is UNSET else row.retrieval_steps
-        self._now = self._found[row.turn] = self._searches_of(row)
+        self._now = self._by_turn[row.turn] = self._searches_of(row)
 
     def known_to(self, scorer: Any) -> dict[str, Any]:
         """Return the fields of TurnOutcome that `scorer` may read for the last row."""
