@@ -54,7 +54,7 @@ CHOICES = {name: {"worth": worth, "means": "so"} for worth, name in enumerate(("
 OF_RUN = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
 STORED = [Message(role="user", text="hello")]
 COORDINATOR: Any = SimpleNamespace(
-    episodes=SimpleNamespace(loose=["one"]),
+    episodes=SimpleNamespace(pending=["one"]),
     history=SimpleNamespace(get_history=lambda: STORED, restore=lambda messages: None),
 )
 
