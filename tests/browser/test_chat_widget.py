@@ -145,7 +145,8 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
         text = shown.inner_text()
         for attack in ("<script>alert('script')</script>", "[a link](javascript:alert('markdown'))", "<svg onload="):
             assert attack in text
-        assert "](http://evil.invalid/p.png)" in text and r"half a pair \ud83d, a zero \x00, an escape \x1b[31m" in text
+        assert "](http://evil.invalid/p.png)" in text and r", a zero \x00, an escape \x1b[31m" in text
+        assert "half a pair \ufffd" in text or r"half a pair \ud83d" in text
         assert shown.is_visible()
     assert chat.attacks() == [] and not [url for url in fetched if "evil" in url or url.endswith("/x")]
     chat.ask("And the notebook?")

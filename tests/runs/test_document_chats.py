@@ -58,7 +58,7 @@ def test_tool_results_are_never_discarded(own_home):
 
 
 async def _with_tool(chat: Any) -> None:
-    driver = await chat._opened()
+    driver = await chat._open_driver()
     driver.session.tools["book"] = Booking()
 
 
