@@ -73,7 +73,7 @@ def client_options(idle_timeout: float, key: Callable[[], Awaitable[str]]) -> di
         "timeout": httpx2.Timeout(idle_timeout, pool=None),
         "default_headers": {"Accept-Encoding": "identity"},
         "http_client": openai.DefaultAioHttpClient(
-            # How many are in flight is decided further up; 0 is the transport's word for any number.
+            # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
             limits=httpx2.Limits(max_connections=0),
             max_redirects=MAX_REDIRECTS,
             event_hooks={"response": [check_head]},
@@ -84,7 +84,7 @@ def client_options(idle_timeout: float, key: Callable[[], Awaitable[str]]) -> di
 def openai_client(address: str | None, **options: Any) -> openai.AsyncOpenAI:
     """The SDK's client, for the server at `address` or as the environment says."""
     parts = urlsplit(address or "")
-    # What stands behind a question mark belongs to every call: some gateways want their version so.
+    # Every call sends the query of the address: some gateways take their version there.
     base = parts._replace(query="").geturl() or None
     return openai.AsyncOpenAI(base_url=base, default_query=dict(parse_qsl(parts.query)), **options)
 

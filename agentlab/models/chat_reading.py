@@ -78,7 +78,7 @@ class CallInPieces(Struct):
     arguments: str = ""
     extra: Any = None
 
-    def begins_anew(self, call_id: str, name: str, arguments: str) -> bool:
+    def starts_another(self, call_id: str, name: str, arguments: str) -> bool:
         """Return True if a piece starts another call: by a new id, or by a name after whole arguments."""
         if call_id and self.id and call_id != self.id:
             return bool(name) or is_json(self.arguments)
@@ -211,7 +211,7 @@ class ChatReader:
         if not known and (index is None or not name):
             known = self._calls
         call = known[-1] if known else None
-        if call is None or call.begins_anew(call_id, name, arguments):
+        if call is None or call.starts_another(call_id, name, arguments):
             call = CallInPieces(index)
             self._calls.append(call)
         call.take(call_id, name, arguments)

@@ -2,8 +2,8 @@
 
     write_messages(request.messages, wired_tools(request))    # [{"role": "system", "content": ...}, ...]
 
-System text comes first and once, user and assistant take turns, every call has its result right behind it, nobody says
-nothing, and the last word is not the assistant's. What a server wants back of its own stands in `extra["openai"]`.
+System text comes first and once. User and assistant alternate, and each call is followed by its result. No message is
+empty, and the assistant's is not the last. `extra["openai"]` holds the fields that a server wants back.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
 
 
 THOUGHT_TOKENS = 4_000
-"""Room for the thought of a model that thinks, where nobody says how much."""
+"""Default number of tokens for the thought of a model that thinks."""
 MAX_CHARS = 10_000_000
 """Maximum size of an answer: a hundred times the longest reply of a model."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
