@@ -67,8 +67,16 @@ LINES_OF_A_ROOM = {
     "top": 68,
 }
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
-MOST_LINES_OF_THE_PACKAGE = 23_951
-"""Bound of today; it falls to the sum of the plan."""
+LINES_BEYOND_THE_PLAN = {
+    "longer names": 172,
+    "servers": 1_400,
+    "headline": 300,
+    "own data": 900,
+    "look": 150,
+    "graders": 350,
+    "lived with": 400,
+}
+"""Lines of code that a body of work may bring beyond the plan of the rooms; each falls to its true number."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -199,7 +207,8 @@ def test_the_package_stays_small():
         room = file.relative_to(PACKAGE).parts[0] if file.parent != PACKAGE else "top"
         sizes[room] += len(lines_of_code(file.read_text(encoding="utf-8")))
     over = {room: f"{sizes[room]} of {LINES_OF_A_ROOM[room]}" for room in sizes if sizes[room] > LINES_OF_A_ROOM[room]}
-    assert sizes.total() <= MOST_LINES_OF_THE_PACKAGE, f"{sizes.total()}; over what was planned: {over}"
+    bound = sum(LINES_OF_A_ROOM.values()) + sum(LINES_BEYOND_THE_PLAN.values())
+    assert sizes.total() <= bound, f"{sizes.total()} of {bound}; over what was planned: {over}"
 
 
 @pytest.mark.parametrize("room", ["models", "models.embedders", "memory", "flows", "tools", "evals.scorers"])
