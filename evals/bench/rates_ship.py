@@ -1,0 +1,110 @@
+"""Sections on `Ship X`: false and missed recommendations.
+
+Every run simulates conversations that all flows answer. The first flow is 40 % cheaper. Worlds:
+
+    spread      each turn is right with probability .8; all flows share the difficulty of a conversation
+    rare        one conversation in ten breaks as a whole, the others are equal
+    collapse    small gains everywhere, and a collapse that makes the mean loss the margin
+    uneven      conversations of 1 to 10 turns, otherwise like spread
+    long        one conversation in a hundred has 60 turns, the others one; the long ones break
+    others bad  like spread, but only the most expensive flow has the full quality
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from rates import Row, Section
+
+from agentlab.evals.compare.paired import make_turn_tables
+from agentlab.evals.compare.ship import MARGIN, contrasts_of, winners
+
+SIZES = (5, 10, 20, 30, 60, 120)
+NOISY = ("spread", "uneven", "others bad")
+LONG, LONG_SHARE = 60, 0.01
+
+
+def scores(
+    world: str, difficulty: np.ndarray, lengths: np.ndarray, loss: float, random: np.random.Generator
+) -> np.ndarray:
+    """Return the quality of each turn of a flow that loses `loss` on average against one with a loss of 0."""
+    turns = int(lengths.sum())
+    if world in NOISY:
+        # What it gets right is spoilt as often as the loss demands.
+        right = random.random(turns) < np.repeat(difficulty, lengths)
+        return (right & (random.random(turns) >= loss / 0.8)).astype(float)
+    if world == "long":
+        # Turns of long conversations are .377 of all.
+        share = LONG_SHARE * LONG / (LONG_SHARE * LONG + 1 - LONG_SHARE)
+        return np.where((np.repeat(lengths, lengths) == LONG) & (random.random(turns) < loss / share), 0.0, 1.0)
+    usual, gain = (1.0, 0.0) if world == "rare" or not loss else (0.9, 0.05)
+    broken = np.repeat(random.random(len(lengths)) < (loss + gain) / (usual + gain) if loss else lengths < 0, lengths)
+    return np.where(broken, 0.0, usual + gain)
+
+
+def lengths_of(world: str, size: int, random: np.random.Generator) -> np.ndarray:
+    if world == "uneven":
+        return random.integers(1, 11, size)
+    if world == "long":
+        return np.where(random.random(size) < LONG_SHARE, LONG, 1)
+    return np.full(size, 4)
+
+
+def shipped(
+    world: str, flows: int, qualities: int, loss: float, wanted: bool, size: int, random: np.random.Generator
+) -> float:
+    """Return 1 if the cheap flow is shipped, or if not `wanted` any flow that loses `loss` against another one."""
+    lengths, difficulty = lengths_of(world, size, random), random.beta(4, 1, size)
+    keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]
+    prices = random.lognormal(0, 0.4, len(keys))
+    names = [*(f"quality_{number}" for number in range(qualities)), "cost_usd"]
+    losing = range(flows - 1) if world == "others bad" else range(1)
+    sides = []
+    for flow in range(flows):
+        columns = []
+        for _ in range(qualities):
+            quality = scores(world, difficulty, lengths, loss if flow in losing else 0.0, random)
+            if world == "collapse" and loss and flow not in losing:
+                quality = np.full(len(keys), 0.9)
+            columns.append(quality)
+        columns.append(prices * (1.0 if flow else 0.6))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        sides.append({key: dict(zip(names, row, strict=True)) for key, row in zip(keys, rows, strict=True)})
+    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides), strict=True))
+    best = winners(contrasts_of(tables, names))
+    return float(len(best) == 1 and (best == ["0"] if wanted else int(best[0]) in losing))
+
+
+def _rows() -> list[Row]:
+    rows = []
+    for world, sizes, qualities in (
+        ("spread", (2, 5, 12), 1),
+        ("spread", (2,), 2),
+        ("rare", (2, 5, 12), 1),
+        ("collapse", (2, 5), 1),
+        ("uneven", (2, 5), 1),
+        ("long", (2,), 1),
+        ("others bad", (5, 12), 1),
+    ):
+        for flows in sizes:
+            names = world, str(flows), str(qualities)
+            divisor = 4 if flows == 12 else 2 if flows == 5 else 1
+            simulate = partial(shipped, world, flows, qualities)
+            false = partial(simulate, MARGIN, False)
+            rows.append(Row((*names, "false"), false, high=0.05, divisor=divisor))
+            if world != "others bad":
+                rows.append(Row((*names, "power"), partial(simulate, 0.0, True), divisor=divisor))
+    return rows
+
+
+SECTIONS = (
+    Section(
+        "Ship X",
+        f"*false*: `Ship` names a flow whose true loss is the margin, {MARGIN:.2f}; promised: .05 at most. *power*: it"
+        " names the flow that is equally good and 40 % cheaper. Worlds are those of `evals/bench/rates_ship.py`.",
+        ("world", "flows", "qualities", ""),
+        SIZES,
+        _rows(),
+    ),
+)
