@@ -54,7 +54,7 @@ def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 
 
-class HeldFile:
+class ReadOnlyFile:
     """Ordinary file that is read many times; it stays open until this object is deleted. Raises OSError."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> None:

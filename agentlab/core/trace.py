@@ -126,11 +126,11 @@ def longest_path(siblings: Iterable[Event], weight: Callable[[Event], float]) ->
 class Trace:
     """Events of one conversation played through one flow; append-only."""
 
-    def __init__(self, flow: str, conversation: str, epoch: int = 0, take: int = 0) -> None:
+    def __init__(self, flow: str, conversation: str, epoch: int = 0, attempt: int = 0) -> None:
         self.flow = flow
         self.conversation = conversation
         self.epoch = epoch
-        self.take = take
+        self.attempt = attempt
         """Number of earlier attempts: a killed run starts the conversation again."""
         self.events: list[Event] = []
         self.listeners: list[Callable[[Trace, Event], None]] = []

@@ -96,7 +96,7 @@ class RecordingsFile:
                 content = self._content()
         if not content and not self._bytes_read:
             raise RecordingError("the file is empty; delete it", str(self.path))
-        self._take(content)
+        self._add_lines(content)
 
     def prepare(self) -> None:
         """Create the file if it is missing, and remove an incomplete last line of a killed run.
@@ -133,7 +133,7 @@ class RecordingsFile:
                 if name := secrets.find_secret(text):
                     raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
                 append_atomically(self.path, text.encode("ascii"))
-                self._take(text.encode("ascii"))
+                self._add_lines(text.encode("ascii"))
         except OSError as problem:
             raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
 
@@ -157,7 +157,7 @@ class RecordingsFile:
         except OSError as problem:
             raise ConfigError(f"cannot read the recordings {self.path}: {problem.strerror}") from None
 
-    def _take(self, content: bytes) -> None:
+    def _add_lines(self, content: bytes) -> None:
         """Add the lines of `content`, which follow those read before."""
         number = self._lines_read
         for text in io.BytesIO(content):

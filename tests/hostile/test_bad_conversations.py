@@ -142,5 +142,5 @@ def test_inconsistent_trial_is_quarantined_and_played_again(colours, tmp_path, c
     again = play(colours, tmp_path / "run", flow, resume=True)
     assert again.result.status == "complete" and not again.result.quarantined
     assert again.result.flows["straying"].llm_calls == 6 and len(again.turn_rows()) == 6
-    assert open_run(again.path).trace("straying", "c01").take == 1
+    assert open_run(again.path).trace("straying", "c01").attempt == 1
     write_baseline(again, tmp_path / "whole.jsonl")

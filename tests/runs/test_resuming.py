@@ -98,7 +98,7 @@ def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
         lines = calls.read_text().splitlines(keepends=True)
         calls.write_text("".join(line for line in lines if '"model_call"' not in line or '"c1"' not in line))
         again = laboratory.run_sync(out=tmp_path / "run", resume=True)
-    assert again.result.status == "complete" and again.trace("rag_only", "c1").take == 1
+    assert again.result.status == "complete" and again.trace("rag_only", "c1").attempt == 1
 
 
 @pytest.mark.parametrize("scorers", [[], ["answer"]])

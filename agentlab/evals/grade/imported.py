@@ -61,7 +61,7 @@ class Known:
 
 def read_turns(folder: RunFolder) -> Iterator[TurnRow]:
     """Yield the turns of a run, in the order of its files."""
-    for file in folder.held("turns.jsonl"):
+    for file in folder.open_files("turns.jsonl"):
         for row in iter_rows(file, TurnRow):
             if row.turn != RESTART_MARKER:
                 yield row
@@ -95,7 +95,7 @@ def grade_rows(
             if done % ROWS_BETWEEN_REPORTS == 0:
                 on_progress(done, len(rows))
             conversation = conversations[row.conversation]
-            sources.take(row, conversation)
+            sources.add(row, conversation)
             turn = conversation.turns[row.turn]
             scores: dict[str, StoredScore] = {}
             for scorer in scorers:
@@ -111,7 +111,7 @@ def grade_rows(
                     reason = "as its authors noted it" if name in numbers else "the source does not say"
                     scores[STORED + name] = StoredScore(numbers.get(name), reason)
             graded = replace(row, scores=scores)
-            flows[row.flow].take_imported(graded, ranks[row.conversation])
+            flows[row.flow].add_imported(graded, ranks[row.conversation])
             yield encode_line(graded)
 
     folder.replace_lines("turns.jsonl", lines())

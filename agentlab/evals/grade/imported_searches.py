@@ -1,7 +1,7 @@
 """Searches of imported answers, built from the documents that their source reports, for retrieval scorers.
 
 sources = ImportedSearches(data.documents)
-sources.take(row, conversation)
+sources.add(row, conversation)
 sources.known_to(scorer)          # {"events": (Search(...),), "events_before": ()}; {} if the source reports none
 """
 
@@ -35,7 +35,7 @@ class ImportedSearches:
         self._now: tuple[Search, ...] | None = None
         self._before: tuple[Search, ...] | None = None
 
-    def take(self, row: TurnRow, conversation: Conversation) -> None:
+    def add(self, row: TurnRow, conversation: Conversation) -> None:
         if row.play != self._play:
             self._play, self._by_turn = row.play, {}
         earlier = [self._by_turn.get(number) for number in range(row.turn) if conversation.turns[number].scored]

@@ -32,16 +32,17 @@ async def regrade(
     """
     conversations = {(d.name, conversation_name(d, each, datasets)): each for d in datasets for each in d.conversations}
     ledger, turns = folder.ledger, folder.turns()
-    takes = {**ledger.takes}
+    last_attempts = {**ledger.last_attempts}
     for row in turns:
-        takes[row.play] = max(row.take, takes.get(row.play, 0))
+        last_attempts[row.play] = max(row.take, last_attempts.get(row.play, 0))
     fold = Fold(name for _, name in conversations)
-    for abandoned in ledger.abandoned(takes):
+    for abandoned in ledger.abandoned(last_attempts):
         fold.flows[abandoned.flow].add_abandoned(abandoned.events)
     done = 0
     rows_of = {key: list(rows) for key, rows in groupby(turns, key=lambda row: row.play)}
     for key in dict.fromkeys((*rows_of, *ledger)):
-        trace = ledger[key] if key in ledger and ledger.takes[key] == takes[key] else Trace(*key)
+        is_last = key in ledger and ledger.last_attempts[key] == last_attempts[key]
+        trace = ledger[key] if is_last else Trace(*key)
         rows: list[TurnRow] = []
         for row in rows_of.get(key, ()):
             conversation = conversations[row.dataset, row.conversation]

@@ -260,7 +260,7 @@ def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tup
 
 def _load_judgements(folder: RunFolder) -> dict[ReplyKey, Judgement]:
     try:
-        files = folder.held("judgements.jsonl")
+        files = folder.open_files("judgements.jsonl")
         rows = (iter_rows(file, Judgement) for file in files)
         return {row.key: row for row in chain.from_iterable(rows)}
     except RunError as problem:

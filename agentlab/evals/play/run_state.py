@@ -57,10 +57,10 @@ class Earlier:
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path
-        self._rows, self.ledger = LineIndex(folder.held(TURNS)), folder.ledger
-        self.takes = dict(self.ledger.takes)
-        for key, take in self._rows.takes.items():
-            self.takes[key] = max(take, self.takes.get(key, 0))
+        self._rows, self.ledger = LineIndex(folder.open_files(TURNS)), folder.ledger
+        self.last_attempts = dict(self.ledger.last_attempts)
+        for key, attempt in self._rows.last_attempts.items():
+            self.last_attempts[key] = max(attempt, self.last_attempts.get(key, 0))
 
     def trace(self, key: TrialKey) -> Trace:
         return self.ledger[key] if key in self.ledger else Trace(*key)
@@ -68,7 +68,7 @@ class Earlier:
     def rows(self, key: TrialKey) -> list[TurnRow]:
         """Return the turns of the last attempt; for a regraded turn the last row."""
         latest: dict[int, TurnRow] = {}
-        for content in self._rows.read((key, self.takes[key])):
+        for content in self._rows.read((key, self.last_attempts[key])):
             try:
                 row = from_json(TurnRow, content)
             except ValueError as problem:
@@ -76,13 +76,9 @@ class Earlier:
             latest[row.turn] = row
         return [row for number, row in sorted(latest.items()) if number != RESTART_MARKER]
 
-    def first_failure(self, key: TrialKey) -> int | None:
-        """Return the first turn of the last attempt that failed because of the provider; None without one."""
-        return first_provider_failure(self.rows(key)) if key in self.takes else None
-
     def is_finished(self, trial: Trial) -> bool:
         """Return True if all turns of the trial are stored and add up."""
-        if trial.key not in self.takes:
+        if trial.key not in self.last_attempts:
             return False
         rows = self.rows(trial.key)
         if not {row.turn for row in rows} >= {*trial.conversation.scored_turns}:
@@ -113,7 +109,9 @@ class RunState:
         self._quarantined: dict[TrialKey, str] = {}
         """Trials that do not add up, and the cause; a resumed run plays them again."""
         self._finished = {each.key: each for each in planned if self._earlier.is_finished(each)}
-        failed = {} if keep_failures else {key: self._earlier.first_failure(key) for key in self._finished}
+        failed = (
+            {} if keep_failures else {key: first_provider_failure(self._earlier.rows(key)) for key in self._finished}
+        )
         self._failed_at = {key: turn for key, turn in failed.items() if turn is not None}
         """Finished trial -> first turn to play again, because the provider failed there."""
         self._finished = {key: each for key, each in self._finished.items() if key not in self._failed_at}
@@ -122,7 +120,7 @@ class RunState:
         self.fold = Fold(
             conversation_name(dataset, each, datasets) for dataset in datasets for each in dataset.conversations
         )
-        self._unfinished = self._earlier.takes.keys() - self._finished.keys()
+        self._unfinished = self._earlier.last_attempts.keys() - self._finished.keys()
         """Trials that an earlier process left unfinished, and that have not started again."""
         self._grader = Grader(
             bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_synchronously
@@ -134,7 +132,7 @@ class RunState:
         """Add the results of earlier processes; regrade them if the scorers changed."""
         header = self._folder.header
         regrade = header["graders"] != graders or UNKNOWN in graders.values()
-        for trace in self._earlier.ledger.abandoned(self._earlier.takes):
+        for trace in self._earlier.ledger.abandoned(self._earlier.last_attempts):
             self._count(trace)
             self.fold.flows[trace.flow].add_abandoned(trace.events)
         for key in self._unfinished:
@@ -160,12 +158,12 @@ class RunState:
 
     def start_trial(self, key: TrialKey) -> Trace:
         """Return the trace of a trial that starts, perhaps again."""
-        trace = Trace(*key, take=self._earlier.takes.get(key, -1) + 1)
+        trace = Trace(*key, attempt=self._earlier.last_attempts.get(key, -1) + 1)
         if key in self._unfinished:
             self._unfinished.remove(key)
             self.fold.flows[key[0]].add_abandoned(self._earlier.trace(key).events)
             for row in self._earlier.rows(key)[:1]:
-                marker: dict[str, Any] = {"turn": RESTART_MARKER, "take": trace.take, "user": "", "reply": None}
+                marker: dict[str, Any] = {"turn": RESTART_MARKER, "take": trace.attempt, "user": "", "reply": None}
                 self._folder.append_turn(replace(row, **marker))
         trace.listeners += [self._folder.ledger_writer(trace), self.budget.count]
         self._open[key] = trace, []
@@ -182,7 +180,7 @@ class RunState:
             turn=result.number,
             category=trial.conversation.metadata.get("category"),
             epoch=trace.epoch,
-            take=trace.take,
+            take=trace.attempt,
             user=result.turn.text,
             reply=result.reply,
             error=result.error,

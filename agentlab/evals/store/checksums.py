@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import RunError
-from agentlab.core.files import HeldFile
+from agentlab.core.files import ReadOnlyFile
 
 _SUMMARY = "`agentlab score {}` rewrites it"
 _PLAYED = "restore the folder from a copy, or run it again"
 
 
-def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, Any]:
+def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFile]) -> dict[str, Any]:
     """Return the summary with the checksums of `files`; raises RunError if a file cannot be read."""
     return {**summary, "seal": _hashes(folder, summary, files)}
 
 
 def check_seal(
-    folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[HeldFile], *, regrade: bool
+    folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[ReadOnlyFile], *, regrade: bool
 ) -> bool:
     """Return True if the summary has checksums; raises RunError for a file that differs from its checksum."""
     stored = summary.get("seal") if isinstance(summary, dict) else None
@@ -44,7 +44,7 @@ def check_seal(
     return True
 
 
-def _hashes(folder: Path, summary: Mapping[str, Any], files: Iterable[HeldFile]) -> dict[str, str]:
+def _hashes(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFile]) -> dict[str, str]:
     """Return the SHA-256 of each file of a run, and of its summary without checksums."""
     hashes = {}
     for file in files:

@@ -77,7 +77,7 @@ class FlowFold:
         for row in rows:
             self._add_turn(row, rank)
 
-    def take_imported(self, row: TurnRow, rank: int) -> None:
+    def add_imported(self, row: TurnRow, rank: int) -> None:
         """Fold in an imported turn, which has no events; its source reports the totals."""
         self.totals.append(row.totals)
         self.steps.append(row.retrieval_steps)

@@ -24,7 +24,7 @@ from agentlab.core.files import (
     MAX_STREAMED_FILE_BYTES,
     MAX_USER_FILE_BYTES,
     AppendOnlyFile,
-    HeldFile,
+    ReadOnlyFile,
     remove_temp_files,
     truncate_partial_line,
     write_atomically,
@@ -56,7 +56,7 @@ class RunFolder:
         self._waiting: list[bytes] = []
         """Lines of replayed events, which are written before the next live event or turn row."""
         self._files = {name: AppendOnlyFile(path / name) for name in ROWS}
-        self._open_files: dict[Path, HeldFile] = {}
+        self._open_files: dict[Path, ReadOnlyFile] = {}
         """Open files; cleared by every write."""
 
     # Writing.
@@ -198,8 +198,8 @@ class RunFolder:
 
     # Reading.
 
-    def _sealed_files(self) -> list[HeldFile]:
-        return [self._open_file(self.path / "run.json"), *self.held(TURNS), *self.held(CALLS)]
+    def _sealed_files(self) -> list[ReadOnlyFile]:
+        return [self._open_file(self.path / "run.json"), *self.open_files(TURNS), *self.open_files(CALLS)]
 
     def check_seal(self, *, regrade: bool = False) -> bool:
         """Return True if the run has ended and has checksums; raises RunError for an edited file.
@@ -231,9 +231,9 @@ class RunFolder:
         except ValueError as problem:
             raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
-    def _open_file(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> HeldFile:
+    def _open_file(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> ReadOnlyFile:
         if path not in self._open_files:
-            self._open_files[path] = HeldFile(path, max_bytes)
+            self._open_files[path] = ReadOnlyFile(path, max_bytes)
         return self._open_files[path]
 
     def files(self, name: str) -> list[Path]:
@@ -245,7 +245,7 @@ class RunFolder:
                 raise RunError(f"{file} cannot be read: it is a link; replace it with the file")
         return existing
 
-    def held(self, name: str) -> list[HeldFile]:
+    def open_files(self, name: str) -> list[ReadOnlyFile]:
         """Return the files of rows called `name`, open; each stays open until the next write."""
         try:
             return [self._open_file(file) for file in self.files(name)]
@@ -262,7 +262,7 @@ class RunFolder:
         Only the last attempt of a trial counts, and only the last row of a regraded turn.
         """
         trials: dict[TrialKey, tuple[int, dict[int, _Turn]]] = {}
-        for row in chain.from_iterable(iter_rows(file, kind) for file in self.held(TURNS)):
+        for row in chain.from_iterable(iter_rows(file, kind) for file in self.open_files(TURNS)):
             if wanted(row):
                 last = trials.get(row.play)
                 if last is None or row.take > last[0]:
@@ -277,13 +277,13 @@ class RunFolder:
     def secrets(self) -> int:
         """Return the number of redacted secrets in its rows."""
         mark = json.dumps(secrets.REDACTED)[1:-1].encode()
-        files = (*self.held(TURNS), *self.held(CALLS))
+        files = (*self.open_files(TURNS), *self.open_files(CALLS))
         return sum(line.count(mark) for file in files for line in file.at())
 
     @cached_property
     def ledger(self) -> Ledger:
         """The traces, each decoded on access."""
-        return Ledger(self.held(CALLS))
+        return Ledger(self.open_files(CALLS))
 
 
 def _lines_without_secrets(lines: Sequence[bytes]) -> Sequence[bytes]:

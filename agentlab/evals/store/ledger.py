@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from agentlab.core.errors import RunError
 from agentlab.core.events import Decision, Event, ModelCall, Step, from_row, to_row
-from agentlab.core.files import HeldFile, iter_lines
+from agentlab.core.files import ReadOnlyFile, iter_lines
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import load_json, parse_json
 from agentlab.core.trace import Trace
@@ -44,7 +44,8 @@ class LedgerEncoder:
     """Encodes the events of one attempt as lines, in the order to write them."""
 
     def __init__(self, trace: Trace) -> None:
-        self._head = {"flow": trace.flow, "conversation": trace.conversation, "epoch": trace.epoch, "take": trace.take}
+        trial = {name: getattr(trace, name) for name in ("flow", "conversation", "epoch")}
+        self._head = {**trial, "take": trace.attempt}
         self._prefix = encode_line(self._head)[:-2] + b","
         self._hashes: dict[int, tuple[Any, str]] = {}
         """Parts of requests and their hashes, by `id`; keeping the part keeps its `id` unique."""
@@ -93,7 +94,7 @@ class _AttemptFields(Struct):
     take: int
 
 
-def iter_rows(file: HeldFile, kind: type[_Row]) -> Iterator[_Row]:
+def iter_rows(file: ReadOnlyFile, kind: type[_Row]) -> Iterator[_Row]:
     """Yield the lines of a file as `kind`, without an unfinished last line.
 
     Raises RunError, with file and line, for any other line that cannot be read.
@@ -101,7 +102,7 @@ def iter_rows(file: HeldFile, kind: type[_Row]) -> Iterator[_Row]:
     return (row for _, row in _rows_with_offsets(file, kind))
 
 
-def _rows_with_offsets(file: HeldFile, kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
+def _rows_with_offsets(file: ReadOnlyFile, kind: type[_Row]) -> Iterator[tuple[int, _Row]]:
     """Yield each row with the byte offset of its line."""
     decode = msgspec.json.Decoder(kind).decode
     offset = 0
@@ -125,17 +126,17 @@ def _rows_with_offsets(file: HeldFile, kind: type[_Row]) -> Iterator[tuple[int, 
 class LineIndex:
     """Byte offsets of the lines of each attempt, over several files."""
 
-    def __init__(self, files: Sequence[HeldFile]) -> None:
+    def __init__(self, files: Sequence[ReadOnlyFile]) -> None:
         self.files = files
         self._offsets: defaultdict[TrialAttempt, array[int]] = defaultdict(lambda: array("q"))
         """File number in the upper 16 bits, byte offset of the line in the lower 48."""
-        self.takes: dict[TrialKey, int] = {}
+        self.last_attempts: dict[TrialKey, int] = {}
         """Last attempt of each trial."""
         for number, file in enumerate(files):
             for offset, row in _rows_with_offsets(file, _AttemptFields):
                 trial = row.flow, row.conversation, row.epoch
                 self._offsets[trial, row.take].append(number << 48 | offset)
-                self.takes[trial] = max(row.take, self.takes.get(trial, 0))
+                self.last_attempts[trial] = max(row.take, self.last_attempts.get(trial, 0))
 
     def __iter__(self) -> Iterator[TrialAttempt]:
         return iter(self._offsets)
@@ -153,31 +154,31 @@ class LineIndex:
 class Ledger(Mapping[TrialKey, Trace]):
     """The last attempt of every trial that has events; a trace is decoded on access."""
 
-    def __init__(self, files: Sequence[HeldFile]) -> None:
+    def __init__(self, files: Sequence[ReadOnlyFile]) -> None:
         self._lines = LineIndex(files)
-        self.takes: Mapping[TrialKey, int] = self._lines.takes
+        self.last_attempts: Mapping[TrialKey, int] = self._lines.last_attempts
         self._last: tuple[TrialKey, Trace] | None = None
 
     def __getitem__(self, trial: TrialKey) -> Trace:
         if self._last is None or self._last[0] != trial:
-            self._last = trial, self._decode((trial, self.takes[trial]))
+            self._last = trial, self._decode((trial, self.last_attempts[trial]))
         return self._last[1]
 
     def __iter__(self) -> Iterator[TrialKey]:
-        return iter(self.takes)
+        return iter(self.last_attempts)
 
     def __len__(self) -> int:
-        return len(self.takes)
+        return len(self.last_attempts)
 
     def __contains__(self, trial: object) -> bool:
-        return trial in self.takes
+        return trial in self.last_attempts
 
-    def abandoned(self, takes: Mapping[TrialKey, int]) -> Iterator[Trace]:
-        """Yield the attempts that a later one in `takes` replaced: only the bill counts them."""
-        return (self._decode((trial, take)) for trial, take in self._lines if take < takes[trial])
+    def abandoned(self, last_attempts: Mapping[TrialKey, int]) -> Iterator[Trace]:
+        """Yield the attempts that a later one in `last_attempts` replaced: only the bill counts them."""
+        return (self._decode((trial, attempt)) for trial, attempt in self._lines if attempt < last_attempts[trial])
 
     def _decode(self, attempt: TrialAttempt) -> Trace:
-        trace = Trace(*attempt[0], take=attempt[1])
+        trace = Trace(*attempt[0], attempt=attempt[1])
         parts: dict[str, Any] = {}
         for row in self._lines.read(attempt):
             try:
