@@ -1,6 +1,9 @@
-"""Which of several flows: those that no other one is shown to beat, in one sentence.
+"""Sets of flows that no test tells from the best, one for each primary quality, in one sentence.
 
-All pairs of flows in all qualities that decide are one family, tested by flipping the signs of conversations.
+The sets are model confidence sets (Hansen, Lunde and Nason, The Model Confidence Set, Econometrica 2011) with the range
+statistic. While the largest difference between two flows of a set is larger than chance allows, the worse one leaves
+the set. Chance is measured by sign flips of whole conversations, which all pairs and qualities share. So the level
+holds for all sets together: a best flow is missing in at most `ALPHA` of all runs.
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from agentlab.evals.compare.family import constant_shift_p_value
 from agentlab.evals.compare.paired import TurnTable, pair_measure
-from agentlab.evals.stats.sign_flips import SignFlips
+from agentlab.evals.stats.sign_flips import TIE, SignFlips
 from agentlab.evals.stats.statistics import CONFIDENCE
 from agentlab.evals.store.measures import COSTS, Measure, measure
 
@@ -21,56 +23,57 @@ ALPHA = 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankedFlow:
-    """Mean of one flow, and True if no other flow is shown to be better."""
+class FlowMean:
+    """Mean of one flow, and True if no test tells the flow from the best."""
 
     flow: str
     mean: float
-    """Mean of the measure that separates flows."""
     is_best: bool
-    """True if no other flow is shown to be better in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """Best flows of a run in the first primary quality that separates flows; `str()` gives a sentence."""
+    """Flows not told from the best, by primary quality; `str()` gives a sentence."""
 
-    measure: Measure
-    places: tuple[RankedFlow, ...]
-    """Flows, the best mean first."""
-    shown: bool = False
-    """True if the smaller family of the comparison shows a quality to differ between two flows."""
+    sets: Mapping[Measure, tuple[FlowMean, ...]]
+    """Flows of each primary quality, the best mean first."""
+    conversations: int
+
+    @property
+    def separating(self) -> dict[Measure, list[FlowMean]]:
+        """Return the flows that are not told from the best, for each quality that tells any flow from it."""
+        sets = {quality: [flow for flow in flows if flow.is_best] for quality, flows in self.sets.items()}
+        return {quality: flows for quality, flows in sets.items() if len(flows) < len(self.sets[quality])}
 
     def __str__(self) -> str:
-        names = [f"{place.flow} ({self.measure.show(place.mean)})" for place in self.places if place.is_best]
-        many, name = len(self.places), self.measure.name
-        if len(names) == many:
-            together = " in a test of all pairs" if self.shown else ""
-            return f"no primary quality separates the {many} flows{together}"
-        equal = ", no difference shown" if len(names) > 1 else ""
-        return f"best in {name} of {many} flows: {' or '.join(names)}{equal}"
+        count = len(next(iter(self.sets.values())))
+        data = f"{count} flows, {self.conversations} conversation{'' if self.conversations == 1 else 's'}"
+        parts = [
+            f"in {quality.name}: {', '.join(f'{flow.flow} ({quality.show(flow.mean)})' for flow in flows)}"
+            for quality, flows in self.separating.items()
+        ]
+        if not parts:
+            return f"no primary quality tells the flows apart ({data})"
+        return f"not told from the best {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
 
     def to_json(self) -> dict[str, Any]:
-        return {"measure": self.measure.name, "says": str(self), "flows": [asdict(place) for place in self.places]}
+        sets = {quality.name: [asdict(flow) for flow in flows] for quality, flows in self.sets.items()}
+        return {"says": str(self), "sets": sets}
 
 
-def best(flows: Mapping[str, TurnTable], decide: Sequence[str], *, shown: bool = False) -> Best | None:
-    """Return the best of at least three flows on the same turns; None if no primary quality is known for all.
-
-    The first quality that separates any flows counts. `shown` is as in `Best`.
-    """
+def best(flows: Mapping[str, TurnTable], decide: Sequence[str]) -> Best | None:
+    """Return the best flows of at least three on the same turns; None if no primary quality is known for all."""
     names = [name for name in decide if measure(name) not in COSTS and all(_is_known(s, name) for s in flows.values())]
     if not names:
         return None
-    better = _shown_better([*flows.values()], names)
-    first = next((number for number, matrix in enumerate(better) if matrix.any()), 0)
-    beaten, name = better[first].any(axis=0), names[first]
-    signs = 1.0 if measure(name).better == "higher" else -1.0
-    ranked = []
-    for (label, table), lost in zip(flows.items(), beaten.tolist(), strict=True):
-        values, applies = table.column(name)
-        ranked.append(RankedFlow(flow=label, mean=float(values[applies].mean()), is_best=not lost))
-    return Best(measure=measure(name), places=tuple(sorted(ranked, key=lambda flow: -signs * flow.mean)), shown=shown)
+    sets = {}
+    for name, inside in zip(names, _confidence_sets([*flows.values()], names), strict=True):
+        means = []
+        for position, (label, table) in enumerate(flows.items()):
+            values, applies = table.column(name)
+            means.append(FlowMean(flow=label, mean=float(values[applies].mean()), is_best=position in inside))
+        sets[measure(name)] = tuple(sorted(means, key=lambda flow: -flow.mean))
+    return Best(sets=sets, conversations=next(iter(flows.values())).conversations)
 
 
 def _is_known(table: TurnTable, name: str) -> bool:
@@ -78,18 +81,19 @@ def _is_known(table: TurnTable, name: str) -> bool:
     return bool(applies.any()) and not np.isnan(values[applies]).any()
 
 
-def _shown_better(flows: Sequence[TurnTable], names: Sequence[str]) -> np.ndarray:
-    """Return True at [m, i, j] if flow i is shown to be better than flow j in names[m], by maxT over all pairs."""
-    size, better = len(flows), np.zeros((len(names), len(flows), len(flows)), dtype=bool)
-    pairs = [(m, one, other) for m in range(len(names)) for one in range(size) for other in range(one + 1, size)]
-    paired = [pair_measure(names[m], flows[one], flows[other]) for m, one, other in pairs]
-    losses = np.column_stack([pair.sums for pair in paired])
-    if not losses.any():
-        return better
-    outcome, tests = SignFlips(losses, two_sided=True).test(), int(losses.any(axis=0).sum())
-    for (m, one, other), pair, p, lost in zip(pairs, paired, outcome.p_adjusted, losses.sum(axis=0), strict=True):
-        if p < ALPHA or (
-            pair.is_constant_shift and constant_shift_p_value(pair.conversations, two_sided=True) * tests < ALPHA
-        ):
-            better[(m, one, other) if lost > 0 else (m, other, one)] = True
-    return better
+def _confidence_sets(flows: Sequence[TurnTable], names: Sequence[str]) -> list[set[int]]:
+    """Return the positions of the flows that are not told from the best, for each of `names`."""
+    sets = [set(range(len(flows))) for _ in names]
+    pairs = [(m, a, b) for m in range(len(names)) for a in sets[m] for b in sets[m] if a < b]
+    sums = np.column_stack([pair_measure(names[m], flows[a], flows[b]).sums for m, a, b in pairs])
+    if not sums.any():
+        return sets
+    tests, total = SignFlips(sums, two_sided=True), sums.sum(axis=0)
+    while inside := [index for index, (m, a, b) in enumerate(pairs) if {a, b} <= sets[m]]:
+        largest = inside[int(np.argmax(tests.observed[inside]))]
+        chance = tests.null_sums[:, inside].max(axis=1)
+        if tests.p_value((chance >= tests.observed[largest] - TIE).sum()) > ALPHA:
+            break
+        m, a, b = pairs[largest]
+        sets[m].discard(b if total[largest] > 0 else a)
+    return sets

@@ -31,7 +31,6 @@ from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_ta
 from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.stats.statistics import mean_intervals
 from agentlab.evals.store.measures import (
-    COSTS,
     LATENCY,
     TurnKey,
     Values,
@@ -244,8 +243,7 @@ def compare_turns(
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
     among = None
     if len(flows) == len(named) + 1 > 2:
-        apart = any(d.is_shown and d.primary and d.measure not in COSTS for own in verdicts for d in own)
-        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide, shown=apart)
+        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
     return Comparison(
         pairs=tuple(pairs),
         primary=tuple(decide),
