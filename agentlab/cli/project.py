@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentlab.cli.echo import echo
 from agentlab.cli.progress import fetch
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
 from agentlab.data.lint import too_few_conversations
@@ -25,12 +25,10 @@ def init(arguments: argparse.Namespace) -> None:
     for path in contents:
         if path.exists():
             raise ConfigError(f"{path} exists; choose another folder: agentlab init FOLDER")
-    try:
+    with os_errors_as(ConfigError, f"cannot write to {folder}: "):
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    except OSError as problem:
-        raise ConfigError(f"cannot write to {folder}: {problem.strerror}") from None
     for path in contents:
         echo(f"wrote {path}")
     echo("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")

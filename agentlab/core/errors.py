@@ -28,7 +28,7 @@ The runner turns any other error into a failed turn, which counts against the fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,6 +68,15 @@ def needs(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError:
         raise MissingExtra(what, extra) from None
+
+
+@contextmanager
+def os_errors_as(kind: Callable[[str], AgentlabError], before: str, after: str = "") -> Iterator[None]:
+    """Raise `kind`, with the system's reason between `before` and `after`, if this block raises OSError."""
+    try:
+        yield
+    except OSError as problem:
+        raise kind(f"{before}{problem.strerror or problem}{after}") from None
 
 
 class ModelUnavailable(ConfigError):

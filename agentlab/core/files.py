@@ -16,9 +16,10 @@ import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, AnyStr, TextIO
+from typing import IO, Any, AnyStr, TextIO
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, os_errors_as
+from agentlab.core.strict_json import parse_yaml
 
 MAX_USER_FILE_BYTES = 16 * 2**20
 MAX_GENERATED_FILE_BYTES = 2**31
@@ -52,6 +53,15 @@ def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links:
         return read_bytes(path, max_bytes, follow_links=follow_links).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """Return the values of a YAML file; raises ConfigError, with the name `what` of such a file."""
+    try:
+        with os_errors_as(ConfigError, f"cannot read the {what} {path}: "):
+            return parse_yaml(read_text(path))
+    except ValueError as problem:
+        raise ConfigError(f"{path}: {problem}") from None
 
 
 class ReadOnlyFile:

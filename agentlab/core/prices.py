@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import read_text
+from agentlab.core.files import read_yaml
 from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Usage
-from agentlab.core.strict_json import parse_yaml
+
+SHIPPED = Path(__file__).with_name("prices.yaml")
 
 
 class Price(BaseModel):
@@ -61,24 +61,13 @@ def load_prices(path: str | Path | None = None) -> PriceTable:
 
     Prices are dollars per million tokens; `PriceTable.dated` is the date of the table.
     """
-    shipped = resources.files("agentlab.core").joinpath("prices.yaml").read_text(encoding="utf-8")
-    dated, prices = _parse(shipped, "prices.yaml")
-    if path is not None:
-        try:
-            text = read_text(Path(path))
-        except (OSError, ValueError) as problem:
-            why = getattr(problem, "strerror", None) or problem
-            raise ConfigError(f"cannot read the price table {path}: {why}") from None
-        dated, own = _parse(text, str(path))
-        prices |= own
-    return PriceTable(prices, dated)
+    tables = [_read(file) for file in (SHIPPED, path) if file is not None]
+    prices = {name: price for table in tables for name, price in table.models.items()}
+    return PriceTable(prices, str(tables[-1].dated))
 
 
-def _parse(text: str, location: str) -> tuple[str, dict[str, Price]]:
+def _read(path: str | Path) -> _File:
     try:
-        table = _File.model_validate(parse_yaml(text))
+        return _File.model_validate(read_yaml(Path(path), "price table"))
     except ValidationError as problem:
-        raise ConfigError(f"{location}: {first_error(problem, _File)}") from None
-    except ValueError as problem:
-        raise ConfigError(f"{location}: {problem}") from None
-    return str(table.dated), table.models
+        raise ConfigError(f"{path}: {first_error(problem, _File)}") from None

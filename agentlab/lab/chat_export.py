@@ -13,7 +13,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
 from agentlab.core.messages import Message, from_json, to_json
@@ -111,12 +111,9 @@ class ChatLog:
         self._write(write_atomically, [])
 
     def _write(self, write: Callable[[Path, bytes], None], rows: Sequence[ChatTurn]) -> None:
-        if self._file is None:
-            return
-        try:
-            write(self._file, _lines(rows))
-        except OSError as problem:
-            raise ConfigError(f"{self._file}: cannot be written ({problem.strerror or problem})") from None
+        if self._file is not None:
+            with os_errors_as(ConfigError, f"{self._file}: cannot be written (", ")"):
+                write(self._file, _lines(rows))
 
 
 def _lines(rows: Iterable[BaseModel]) -> bytes:
@@ -172,7 +169,7 @@ def save_chat(
         spec["also_recorded"] = [f"{name}-lab"]
     memory = "memory" if chat_log.initial_memory.is_dir() else None
     conversation = Conversation(id=CONVERSATION, turns=turns, source="a live conversation", memory=memory)
-    try:
+    with os_errors_as(ConfigError, f"{folder}: cannot be written (", ")"):
         (folder / "recordings").mkdir(parents=True)
         if memory is not None:
             shutil.copytree(chat_log.initial_memory, folder / memory, symlinks=True)
@@ -183,6 +180,4 @@ def save_chat(
         for stem, file in recorded.items():
             if file.exists():
                 shutil.copyfile(file, folder / "recordings" / f"{stem}.jsonl")
-    except OSError as problem:
-        raise ConfigError(f"{folder}: cannot be written ({problem.strerror or problem})") from None
     return f"agentlab run {folder / 'spec.yaml'}"

@@ -28,13 +28,14 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import FileLock
 
 from agentlab.core import secrets
-from agentlab.core.errors import ConfigError, RecordingError
+from agentlab.core.errors import ConfigError, RecordingError, os_errors_as
 from agentlab.core.files import (
     MAX_GENERATED_FILE_BYTES,
     append_atomically,
@@ -123,19 +124,16 @@ class RecordingsFile:
 
         Raises RecordingError if it cannot be written or contains a secret, and then leaves the file unchanged.
         """
-        try:
-            with self._lock:
-                self._read_appended()
-                if key in self.lines and not self.lines[key].is_refusal:
-                    return
-                new = [part for name, part in parts.items() if name not in self.lines]
-                text = "".join(_with_checksum(line) for line in [*new, {"kind": row["kind"], "key": key, **row}])
-                if name := secrets.find_secret(text):
-                    raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
-                append_atomically(self.path, text.encode("ascii"))
-                self._add_lines(text.encode("ascii"))
-        except OSError as problem:
-            raise RecordingError(f"cannot be written: {problem.strerror or problem}", str(self.path)) from None
+        with os_errors_as(partial(RecordingError, location=str(self.path)), "cannot be written: "), self._lock:
+            self._read_appended()
+            if key in self.lines and not self.lines[key].is_refusal:
+                return
+            new = [part for name, part in parts.items() if name not in self.lines]
+            text = "".join(_with_checksum(line) for line in [*new, {"kind": row["kind"], "key": key, **row}])
+            if name := secrets.find_secret(text):
+                raise RecordingError(f"the request or its answer holds the value of {name}; it was not recorded")
+            append_atomically(self.path, text.encode("ascii"))
+            self._add_lines(text.encode("ascii"))
 
     def _read_appended(self) -> None:
         """Read the lines that other processes appended; the caller holds the lock."""
@@ -150,12 +148,10 @@ class RecordingsFile:
             self.read()
 
     def _content(self) -> bytes:
-        try:
-            with open_regular_file(self.path, MAX_GENERATED_FILE_BYTES, follow_links=False) as opened:
-                opened.seek(self._bytes_read)
-                return opened.read()
-        except OSError as problem:
-            raise ConfigError(f"cannot read the recordings {self.path}: {problem.strerror}") from None
+        failure = os_errors_as(ConfigError, f"cannot read the recordings {self.path}: ")
+        with failure, open_regular_file(self.path, MAX_GENERATED_FILE_BYTES, follow_links=False) as opened:
+            opened.seek(self._bytes_read)
+            return opened.read()
 
     def _add_lines(self, content: bytes) -> None:
         """Add the lines of `content`, which follow those read before."""

@@ -27,10 +27,9 @@ from pydantic import (
 
 from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import read_text
+from agentlab.core.files import read_yaml
 from agentlab.core.jsonl import first_error
 from agentlab.core.plugins import default_label
-from agentlab.core.strict_json import parse_yaml
 
 ENVIRONMENT = {
     "AGENTLAB_MODEL": "model",
@@ -227,14 +226,9 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], location: str 
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        data = parse_yaml(read_text(path))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no spec {path}; `agentlab init` makes one") from None
-    except OSError as problem:
-        raise ConfigError(f"cannot read the spec {path}: {problem.strerror}") from None
-    except ValueError as problem:
-        raise ConfigError(f"{path}: {problem}") from None
+    if not path.exists():
+        raise ConfigError(f"there is no spec {path}; `agentlab init` makes one")
+    data = read_yaml(path, "spec")
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{path}: a spec is a mapping of keys to values")
     return data

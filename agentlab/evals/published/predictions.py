@@ -20,6 +20,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from agentlab.core.errors import DatasetError
+from agentlab.core.errors import DatasetError, os_errors_as
 from agentlab.core.files import iter_lines, open_regular_file
 from agentlab.core.jsonl import parse_line
 from agentlab.core.messages import from_json
@@ -101,11 +102,8 @@ def read_predictions(
 
 @contextlib.contextmanager
 def _readable(file: Path) -> Iterator[BufferedReader]:
-    try:
-        with open_regular_file(file) as lines:
-            yield lines
-    except OSError as problem:
-        raise DatasetError(f"cannot be read ({problem.strerror or problem})", file) from None
+    with os_errors_as(partial(DatasetError, path=file), "cannot be read (", ")"), open_regular_file(file) as lines:
+        yield lines
 
 
 def unknown_keys(file: Path, rows: int = 1000) -> list[str]:

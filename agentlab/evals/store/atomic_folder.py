@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 
 RESUME_HINT = "progress is saved; fix the cause and rerun with --resume"
 
@@ -27,13 +27,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
     Raises RunError if `path` is not empty or cannot be written.
     """
-    try:
+    with os_errors_as(RunError, f"{path} cannot be a run folder: "):
         if path.is_dir() and any(path.iterdir()):
             raise RunError(f"{path} is not empty; choose another folder for the run")
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
         scratch.mkdir(parents=True)
-    except OSError as problem:
-        raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
     try:
         yield scratch
         scratch.replace(path)

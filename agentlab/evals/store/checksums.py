@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.files import ReadOnlyFile
 
 _SUMMARY = "`agentlab score {}` rewrites it"
@@ -48,9 +48,7 @@ def _hashes(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFi
     """Return the SHA-256 of each file of a run, and of its summary without checksums."""
     hashes = {}
     for file in files:
-        try:
+        with os_errors_as(RunError, f"{file.path} cannot be read: "):
             hashes[file.path.relative_to(folder).as_posix()] = hashlib.file_digest(file.at(), "sha256").hexdigest()
-        except OSError as problem:
-            raise RunError(f"{file.path} cannot be read: {problem.strerror}") from None
     content = {name: value for name, value in summary.items() if name != "seal"}
     return hashes | {"summary.json": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentlab.core import secrets
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.events import Event
 from agentlab.core.files import (
     MAX_STREAMED_FILE_BYTES,
@@ -64,15 +64,13 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, header: dict[str, Any]) -> RunFolder:
         """Create a folder with its `run.json`; raises RunError if `path` contains a run or anything else."""
-        try:
+        with os_errors_as(RunError, f"{path} cannot be a run folder: "):
             if (path / "run.json").exists():
                 raise RunError(f"{path} already contains a run; continue it with --resume or choose another --out")
             path.mkdir(parents=True, exist_ok=True)
             remove_temp_files(path)
             if any(file.name != LOCK for file in path.iterdir()):
                 raise RunError(f"{path} is not empty and contains no run; choose another --out")
-        except OSError as problem:
-            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
         folder = cls(path)
         folder.write_json("run.json", {"format": FORMAT, "sealed": True, **header})
         return folder
@@ -247,10 +245,8 @@ class RunFolder:
 
     def open_files(self, name: str) -> list[ReadOnlyFile]:
         """Return the files of rows called `name`, open; each stays open until the next write."""
-        try:
+        with os_errors_as(RunError, f"{self.path / name} cannot be read: "):
             return [self._open_file(file) for file in self.files(name)]
-        except OSError as problem:
-            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
 
     def turns(self) -> list[TurnRow]:
         """Return the turns of a run, by flow, conversation, epoch and number."""

@@ -9,7 +9,7 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.escaping import LogFormatter
 from agentlab.core.files import open_log
 
@@ -37,10 +37,8 @@ def run_log(name: str = "run.log", level: int = logging.DEBUG) -> Iterator[Calla
     level_before = logger.level
 
     def write_to(folder: Path) -> None:
-        try:
+        with os_errors_as(RunError, f"{folder / name} cannot be written: "):
             file = _LogFile(folder / name)
-        except OSError as problem:
-            raise RunError(f"{folder / name} cannot be written: {problem.strerror}") from None
         file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         buffer.setTarget(file)
         buffer.flush()
