@@ -24,7 +24,6 @@ MAX_ABS_NUMBER = 1e100
 MAX_REPLY_CHARS = 100_000
 MAX_BRACES = 100
 """Maximum number of opening braces at which a reply is parsed; a reply of braces alone would take seconds."""
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -49,14 +48,6 @@ def load_json(data: bytes) -> Any:
         return _decode(data)
     except (ValueError, RecursionError):
         return parse_json(data)
-
-
-def dump_json(value: Any) -> bytes:
-    """Return a plain value as one line of JSON; raises TypeError or ValueError for other values."""
-    try:
-        return _encode(value)
-    except (OverflowError, UnicodeError):  # an integer beyond 64 bits, or half a surrogate pair
-        return json.dumps(value).encode()
 
 
 def join_surrogates(text: str) -> str:

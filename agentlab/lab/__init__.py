@@ -3,6 +3,3 @@
 `lab`: `Lab`. `run`: `Run` with its tables, figures, causes and page. `chat`, `chat_export`: `Chat`, and saving it.
 `forks`: continues a recorded run. `regrading`: `score`. `judging`: `judge`.
 """
-
-from agentlab.lab.chat import Chat as Chat
-from agentlab.lab.lab import Lab as Lab

@@ -5,10 +5,3 @@
 `memory_verbs`: recall, remember and revise. `background`: parallel work, and work after the reply.
 `clock`: the position and modelled time of each event. `history`: the stored messages.
 """
-
-from agentlab.session.history import History as History
-from agentlab.session.session import Session as Session
-from agentlab.session.traced import Bounds as Bounds
-from agentlab.session.traced import Files as Files
-from agentlab.session.traced import Generation as Generation
-from agentlab.session.traced import Has as Has

@@ -26,8 +26,6 @@ from agentlab.workbench.workbench import Workbench
 log = logging.getLogger(__name__)
 _MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
 """Spec keys that may change when a run is resumed."""
-_SPECIAL = ("prompt_files", "fork", "shards", "sequential")
-"""Optional keys of a header."""
 
 
 def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> None:
@@ -94,9 +92,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     `special` maps kinds of runs to their header or None: `fork`, `shards` (an existing folder keeps its number) and
     `sequential`, the plan of a run that may stop early.
     """
-    special["prompt_files"] = {
-        f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()
-    }
+    files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
     header: dict[str, Any] = {
         "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -109,7 +105,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": bench.prices.dated,
-        **{name: special[name] for name in _SPECIAL if special.get(name)},
+        **{name: value for name, value in {"prompt_files": files, **special}.items() if value},
     }
     header, _ = redact_json(header)
     if not resume or not (path / "run.json").exists():

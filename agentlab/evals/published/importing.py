@@ -30,8 +30,8 @@ from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.store.atomic_folder import atomic_folder
-from agentlab.evals.store.folder import FORMAT, RunFolder
-from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
+from agentlab.evals.store.folder import RunFolder
+from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary, turn_name
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.workbench.spec import Spec, make_spec
@@ -66,7 +66,7 @@ class AnswerCoverage:
             return f"epoch {row.epoch} is out of range; the largest is {MAX_EPOCHS - 1}"
         answered = self.answered[row.system, row.epoch]
         if (row.conversation, row.turn) in answered:
-            name = f"turn {row.turn} of {row.conversation}" + (f" in epoch {row.epoch}" if row.epoch else "")
+            name = turn_name((row.conversation, row.turn, row.epoch))
             return f"duplicate answer of {row.system} to {name}; give a second try its own epoch"
         answered.add((row.conversation, row.turn))
         return None
@@ -114,12 +114,11 @@ def import_predictions(
         if first := min(epochs):
             raise DatasetError(f"the first epoch is {first}; count epochs from 0", files[0])
         systems = list(dict.fromkeys(row.flow for row in rows))
-        folder = RunFolder(scratch)
         flows = [{"flow": IMPORTED, "label": system} for system in systems]
         chosen = {"epochs": 1 + max(epochs), "scorers": list(scorers), "primary": list(primary)}
         spec = make_spec({"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}, {})
         header = _header(path, data, spec, files)
-        folder.write_json("run.json", {**header, "graders": fingerprints(modules, "none")})
+        folder = RunFolder.create(scratch, {**header, "graders": fingerprints(modules, "none")})
         published = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *published])
     for line in coverage.missing():
@@ -217,8 +216,6 @@ def _passages_by_turn(data: Dataset, home: Path) -> PassagesByTurn:
 
 def _header(path: Path, data: Dataset, spec: Spec, files: Sequence[Path]) -> dict[str, Any]:
     return {
-        "format": FORMAT,
-        "sealed": True,
         "run_id": path.resolve().name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "spec": {**spec.model_dump(mode="json"), "mode": IMPORTED, "model": "not said"},

@@ -10,11 +10,9 @@ from agentlab.core.escaping import as_markdown
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
-from agentlab.evals.published.reproduce import FigureCheck, Reproduction
+from agentlab.evals.published.reproduce import WRONG, FigureCheck, Reproduction
 from agentlab.evals.published.significance import SystemDifference, analyse_significance
 
-WRONG = ("differs", "incomplete")
-"""Verdicts that make `agentlab reproduce` fail."""
 MAX_REPEATED = 10
 """Maximum number of differing figures that the page repeats below its tables."""
 

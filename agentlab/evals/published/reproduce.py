@@ -39,6 +39,8 @@ STORED, ALIASES = "stored", "aliases"
 MAX_DECIMALS = 20
 FigureVerdict = Literal["reproduced", "differs", "incomplete", "not reproducible"]
 """`incomplete`: answers are missing, so a mean could agree only by chance. `not reproducible`: no grader gives it."""
+WRONG = ("differs", "incomplete")
+"""Verdicts that make `agentlab reproduce` fail."""
 
 
 class PublishedFigure(Struct, frozen=True, kw_only=True):
@@ -88,10 +90,6 @@ class GradedAnswer:
     aliases: tuple[str, ...]
     grades: dict[str, dict[str, float]] = field(default_factory=dict)
     """Grader -> metric -> value, filled on demand."""
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.row.conversation, self.row.turn, self.row.epoch
 
     @cached_property
     def published_values(self) -> dict[str, float]:
@@ -213,7 +211,7 @@ class Reproduction:
     @property
     def agrees(self) -> bool:
         """Return True if no figure differs or is incomplete."""
-        return not {"differs", "incomplete"} & {figure.verdict for figure in self.figures}
+        return not any(figure.verdict in WRONG for figure in self.figures)
 
     def __str__(self) -> str:
         count = sum(figure.verdict == "reproduced" for figure in self.figures)

@@ -93,6 +93,6 @@ def _column(
             return None
 
     return {
-        answer.key: {metric: value(answer, metric, claims) for metric, claims in metrics.items()}
+        answer.row.key: {metric: value(answer, metric, claims) for metric, claims in metrics.items()}
         for answer in pack.answers_of(system, category)
     }

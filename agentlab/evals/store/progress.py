@@ -28,11 +28,9 @@ class RunProgress:
     @property
     def eta(self) -> str:
         """Return the time left in words, or "" if it is unknown."""
-        return "" if self.seconds_left is None else time_left(self.seconds_left)
-
-
-def time_left(seconds: float) -> str:
-    return f"about {max(seconds, 0):.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+        if (seconds := self.seconds_left) is None:
+            return ""
+        return f"about {max(seconds, 0):.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
 
 class ProgressTracker:
@@ -45,7 +43,6 @@ class ProgressTracker:
         self.total = total
         self._on_progress = on_progress
         self.done = self.failed = 0
-        self.label = ""
         self._ends: deque[tuple[float, int]] = deque(maxlen=33)
         """Times at which turns ended, in seconds, and the count of ended turns at each."""
         self._paused_at = 0.0
@@ -61,7 +58,7 @@ class ProgressTracker:
         """Set the counts and report them; `done` falls if workers replay turns that a dead worker lost."""
         if done < self.done:
             self._ends.clear()
-        self.done, self.failed, self.total, self.label = done, failed, total, label
+        self.done, self.failed, self.total = done, failed, total
         self._ends.append((time.perf_counter(), done))
         self._report(label)
 
