@@ -84,7 +84,7 @@ def gains(columns: dict[str, np.ndarray], right: np.ndarray, names: np.ndarray) 
 
 def published(folder: Path, noted: str, least: float) -> list[Judged]:
     with tempfile.TemporaryDirectory() as scratch:
-        answers = Pack(folder, Path(scratch) / "run").answers
+        answers = Pack(folder, Path(scratch) / "run", print).answers
     return [
         Judged(a.row.conversation, a.row.reply.text, a.turn.reference_answers, a.stored[noted] >= least)
         for a in answers

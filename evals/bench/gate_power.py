@@ -74,25 +74,25 @@ class Turns:
         lengths = random.integers(1, MOST_TURNS + 1, size) if shape.lengths == "1 to 60" else np.full(size, 4)
         if shape.lengths == "one has half":
             lengths[0] = 4 * (size - 1)
-        self.codes = np.repeat(np.arange(size), lengths)
+        self.conversation_numbers = np.repeat(np.arange(size), lengths)
         self.difficulty = random.normal(0.3, 1.0, size)
-        self.keys = tuple((f"c{code}", number, 0) for number, code in enumerate(self.codes))
+        self.keys = tuple((f"c{code}", number, 0) for number, code in enumerate(self.conversation_numbers))
 
     def play(self) -> np.ndarray:
         """One run: a row a turn, a column a measure."""
-        random, turns = self.random, len(self.codes)
+        random, turns = self.random, len(self.conversation_numbers)
         carried = self.difficulty + random.normal(0, self.shape.carry, len(self.difficulty))
-        skill = 1 / (1 + np.exp(-(carried[self.codes] + random.normal(0, 0.7, turns))))
+        skill = 1 / (1 + np.exp(-(carried[self.conversation_numbers] + random.normal(0, 0.7, turns))))
         kind = random.random(turns)
         # Token F1 is 0 where the answer is missed or declined, 1 where it is repeated to the word.
         partly = random.beta(2, 4 - 2 * skill)
         f1 = np.where(kind < 0.5 * (1 - skill), 0.0, np.where(kind > 1 - 0.3 * skill, 1.0, partly))
-        slow = random.normal(0, self.shape.tail, len(self.difficulty))[self.codes]
+        slow = random.normal(0, self.shape.tail, len(self.difficulty))[self.conversation_numbers]
         cost = np.exp(slow + random.normal(0, self.shape.tail, turns)) / 1000
         return np.column_stack([f1, random.random(turns) < skill, random.random(turns) < skill, cost])
 
     def paired(self, a: np.ndarray, b: np.ndarray) -> list[PairedMeasure]:
-        size, codes, keys = self.shape.conversations, self.codes, self.keys
+        size, codes, keys = self.shape.conversations, self.conversation_numbers, self.keys
         columns = zip(NAMES, a.T, b.T, strict=True)
         return [
             PairedMeasure(measure=measure(n), keys=keys, a=x, b=y, conversation_numbers=codes, size=size)
@@ -157,7 +157,7 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
 
 def losses(kind: str, turns: Turns) -> tuple[np.ndarray, np.ndarray, str]:
     """Return both sides of a measure, a number a turn, and its name; `kind` sets the true loss."""
-    random, codes = turns.random, turns.codes
+    random, codes = turns.random, turns.conversation_numbers
     size = turns.shape.conversations
     # A little noise, or what did not break would be `unchanged`, which is not called a pass.
     ones = 1 - random.uniform(0, 1e-3, len(codes))
@@ -198,7 +198,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
             paired = PairedMeasure(
-                measure=measure(name), keys=turns.keys, a=a, b=b, conversation_numbers=turns.codes, size=size
+                measure=measure(name), keys=turns.keys, a=a, b=b, conversation_numbers=turns.conversation_numbers, size=size
             )
             passed += (
                 Judgement(

@@ -42,7 +42,7 @@ def play(processes: int, options: argparse.Namespace) -> str:
             command = [sys.executable, "-m", "agentlab", "run", str(spec), "--out", str(spec.parent / "run")]
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             runs.append(subprocess.Popen(command, env=environment, **quiet))  # noqa: S603
-        if any(run.run_coroutine() for run in runs):
+        if any(run.wait() for run in runs):
             raise SystemExit("a run failed")
         told = counts(address)
         failed = sum(

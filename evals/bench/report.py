@@ -82,7 +82,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
     fold = Fold(large.conversations)
     for play, played in groupby(large.folder.turns(), key=lambda row: row.play):
         fold.add(large.traces[play], list(played))
-    large.folder.write_json("summary.json", summarise(header, fold, complete=True))
+    large.folder.write_json("summary.json", summarise(header, fold.flows, complete=True))
     return al.open_run(out)
 
 

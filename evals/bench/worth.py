@@ -156,7 +156,7 @@ def fact_worth(
     for name, facts in known.items():
         for fact in facts:
             key = memories[name], fact.fact.id
-            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.add_row is None else fact.add_row))
+            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.written is None else fact.written))
             one.read |= {(name, turn) for turn in fact.read}
     then = _scores(run, flow, measure)
     for number, (turn, part) in enumerate(_forks(known, memories, list(found))):

@@ -95,7 +95,7 @@ def of_run(folder: Path, metric: str = MEASURE) -> Varies:
 def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
     """Return the variation in a pack; with one turn a conversation, `share` of it lies between conversations."""
     with tempfile.TemporaryDirectory() as scratch:
-        pack = Pack(folder, Path(scratch) / "run")
+        pack = Pack(folder, Path(scratch) / "run", print)
     flows: dict[str, dict[TurnKey, float]] = {}
     for a in pack.answers:
         counts = has_reference(a.turn) and a.row.flow != "reference" and a.category in categories
