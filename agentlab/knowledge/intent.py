@@ -1,0 +1,156 @@
+"""Reads by wording, without a model call, if a message tells something, only asks, or only greets.
+
+read_intent("My sister moved to Bergen.")         # "tells"
+read_intent("What is the time at the moment?")    # "asks"
+read_intent("谢谢")                                 # "greets"
+
+A lost fact and a missed search cost more than a needless one, so a message in doubt tells. Phrases of ten languages
+(`intent.yaml`) show courtesy and questions; in other languages every message with a letter or digit tells. Courtesy is
+removed first, and the rest is read. A sentence with a question mark tells if a clause of it is about the user.
+`evals/bench/intent.py` measures the decision by language.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+Intent = Literal["tells", "asks", "greets"]
+MARKS = "?\uff1f\u061f\u037e\u055e"
+"""Question marks of all scripts."""
+_SENTENCE = re.compile(rf"(?:[^.!{MARKS}\n\uff01\u3002]|[.!](?=\S))+[.!{MARKS}\uff01\u3002]*")
+_CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001\uff1b\uff1a]|\s[-\u2013\u2014]\s|[\u2013\u2014]")
+_OTHER_LETTERS = re.compile(
+    "[\u0456\u0457\u0454\u0491\u045e\u0459\u045a\u045b\u0452\u067e\u0686\u0698\u06af\u06a9\u06cc\u06d2\u0679]"
+)
+"""Letters of Ukrainian, Belarusian, Serbian, Persian and Urdu, which share scripts with the ten languages."""
+_SELF_FIRST = ("en", "de")
+"""Languages in which a question does not begin with its subject."""
+
+
+def read_intent(message: str) -> Intent:
+    """Return `tells` if a sentence tells something or is in doubt, else `asks` if one asks, else `greets`."""
+    text = _normalise(message)
+    sentences = [sentence.strip() for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
+    if not sentences:
+        return "greets"
+    intents = [_read_sentence(sentence) for sentence in sentences]
+    if "tells" in intents or {*intents} == {"nothing"}:
+        return "tells"
+    return "asks" if "asks" in intents else "greets"
+
+
+def ends_in_question(reply: str) -> bool:
+    """Return True if a reply ends in a question, so that the message after it answers and is never mere courtesy."""
+    return reply.rstrip(" \t\n\"'*_)\u201d\u2019\u00bb").endswith(tuple(MARKS))
+
+
+def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
+    """Return the intent of one sentence; `nothing` if it has only words that carry nothing alone."""
+    if any(language.requests_to_remember(sentence) for language in LANGUAGES):
+        return "tells"
+    if _OTHER_LETTERS.search(sentence):
+        return "tells"
+    for language in LANGUAGES:
+        rest = language.without_courtesy(sentence)
+        if not language.has_content(rest):
+            return "nothing" if rest == sentence else "greets"
+    if not any(mark in sentence for mark in MARKS):
+        return "asks" if any(language.asks_by_words(sentence) for language in LANGUAGES) else "tells"
+    likely = _likely_languages(sentence)
+    return "asks" if likely and not any(language.tells_beside(sentence) for language in likely) else "tells"
+
+
+def _likely_languages(sentence: str) -> list[_Language]:
+    """Return the languages with the most frequent words in the sentence; [] if no language has one."""
+    counts = [language.count_frequent(sentence) for language in LANGUAGES]
+    return [language for language, count in zip(LANGUAGES, counts, strict=True) if count and count == max(counts)]
+
+
+class _Language:
+    def __init__(self, code: str, texts: dict[str, str]) -> None:
+        def phrases(key: str) -> list[str]:
+            return [" ".join(phrase.split()) for phrase in texts.get(key, "").split("|") if phrase.strip()]
+
+        self.code = code
+        self._is_spaced = code not in ("zh", "ja")
+        self._courtesy = self._compile([*phrases("courtesy"), *map(_without_accents, phrases("courtesy"))])
+        self._light = frozenset({*texts["light"].split(), *map(_without_accents, texts["light"].split())})
+        self._function = frozenset(texts["function"].split())
+        self._self = frozenset(texts["self"].split())
+        blank = " +" if self._is_spaced else " *"
+        self._joins = re.compile(rf"(?:(?:{'|'.join(texts['joins'].split())}){blank})+")
+        self._openers = self._compile(phrases("openers"), texts.get("openers_regex", ""))
+        self._asks = self._compile(phrases("asks"))
+        self._conditions = self._compile(phrases("conditions"))
+        self._remember = self._compile(phrases("remember"), texts.get("remember_regex", ""))
+
+    def requests_to_remember(self, sentence: str) -> bool:
+        return self._remember.search(sentence) is not None
+
+    def without_courtesy(self, sentence: str) -> str:
+        return self._courtesy.sub(" ", sentence)
+
+    def has_content(self, rest: str) -> bool:
+        """Return True if the rest of a sentence has a word that is not light."""
+        if self._is_spaced:
+            return any(word not in self._light for word in _words(rest))
+        for word in sorted(self._light, key=len, reverse=True):
+            rest = rest.replace(word, "")
+        return any(map(str.isalnum, rest))
+
+    def count_frequent(self, sentence: str) -> int:
+        if self._is_spaced:
+            return sum(word in self._function for word in _words(sentence))
+        return sum(word in sentence for word in self._function)
+
+    def asks_by_words(self, text: str) -> bool:
+        """Return True if `text` begins as a question or request does, or contains a phrase that asks."""
+        plain = self.without_courtesy(text).strip(" ,:¿¡\"'()*-")
+        plain = self._joins.sub("", plain, count=1) if self._joins.match(plain) else plain
+        return self._openers.match(plain) is not None or self._asks.search(text) is not None
+
+    def tells_beside(self, sentence: str) -> bool:
+        """Return True if a sentence with a question mark has a clause about the user that does not ask."""
+        *others, last = (clause.strip() for clause in _CLAUSE.split(sentence) if any(map(str.isalnum, clause)))
+        if self.code in _SELF_FIRST and _words(last)[0] in self._self and not self.asks_by_words(last):
+            return True
+        return any(self._is_about_the_user(clause) and not self.asks_by_words(clause) for clause in others)
+
+    def _is_about_the_user(self, clause: str) -> bool:
+        return self._has_word(clause, self._self) and not self._conditions.match(clause)
+
+    def _has_word(self, text: str, words: frozenset[str]) -> bool:
+        if self._is_spaced:
+            return not words.isdisjoint(_words(text))
+        return any(word in text for word in words)
+
+    def _compile(self, phrases: Iterable[str], more: str = "") -> re.Pattern[str]:
+        """Return a pattern of whole phrases, longest first; a phrase may end in `$`, the end of the sentence."""
+        alternatives = [
+            re.escape(phrase).replace(r"\$", r"(?=\W*$)") for phrase in sorted(phrases, key=len, reverse=True)
+        ]
+        whole = "|".join(alternatives)
+        pattern = rf"(?<!\w)(?:{whole})(?!\w)" if self._is_spaced else f"(?:{whole})"
+        return re.compile(f"{pattern}|{more}" if more else pattern)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip("'") for word in re.findall(r"[^\W_]+(?:['-][^\W_]+)*", text) if word.strip("'")]
+
+
+def _normalise(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+
+
+def _without_accents(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+
+
+_TEXTS = yaml.safe_load(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
+LANGUAGES = tuple(_Language(code, texts) for code, texts in _TEXTS.items())
