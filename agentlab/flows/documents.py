@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 
@@ -16,6 +16,7 @@ from agentlab.data.catalogue import document_list
 from agentlab.data.context import format_context
 from agentlab.flows.text_files import read_texts
 from agentlab.knowledge.citations import cite, with_sources
+from agentlab.knowledge.intent import ends_in_question, read_intent
 from agentlab.knowledge.small_talk import is_small_talk
 from agentlab.session.session import Session
 
@@ -28,8 +29,8 @@ class DocumentSettings:
     """Number of earlier messages in the prompt."""
     rag_retrieval: bool = True
     """Let the flow search the documents; if false, only the model searches, with its tool."""
-    retrieval_decision: bool = True
-    """Skip the search for messages that need none, such as thanks."""
+    retrieval_decision: Literal["always", "words", "rules"] = "rules"
+    """Searches: always, or not for courtesy, which `rules` read in ten languages and `words` as older recordings do."""
     rewrite_query: bool = False
     """Let the model rewrite the question as a self-contained query before the search: one more call per turn."""
 
@@ -53,7 +54,7 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
         problem = problem if session.index is not None and session.index.documents else "no documents are indexed"
         if not session.decide("rag_retrieval available", not problem, problem):
             return ()
-        is_useful = not (settings.retrieval_decision and is_small_talk(query)) and any(map(str.isalnum, query))
+        is_useful = any(map(str.isalnum, query)) and not _only_greets(query, history, settings.retrieval_decision)
         if not session.decide("should_use_retrieval", is_useful, "" if is_useful else "nothing is to be looked up"):
             return ()
         if session.settings.rewrite_query and history:
@@ -62,6 +63,13 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
             rewritten = (await session.complete(messages, phase="rewrite", max_tokens=64)).message.text
             query = " ".join(rewritten.split()) or query
         return await session.retrieve(query)
+
+
+def _only_greets(message: str, history: Sequence[Message], decision: str) -> bool:
+    if decision == "words":
+        return is_small_talk(message)
+    is_answer = bool(history) and ends_in_question(history[-1].text)
+    return decision == "rules" and not is_answer and read_intent(message) == "greets"
 
 
 async def generate_from_passages(

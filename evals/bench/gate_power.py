@@ -198,7 +198,12 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
             paired = PairedMeasure(
-                measure=measure(name), keys=turns.keys, a=a, b=b, conversation_numbers=turns.conversation_numbers, size=size
+                measure=measure(name),
+                keys=turns.keys,
+                a=a,
+                b=b,
+                conversation_numbers=turns.conversation_numbers,
+                size=size,
             )
             passed += (
                 Judgement(

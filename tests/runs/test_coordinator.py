@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 import agentlab as al
+from agentlab.core.events import Decision
 from agentlab.models.scripted import Scripted
 from support.coordinators import both
 
@@ -35,6 +36,22 @@ def test_chat_keeps_its_memory_across_labs_and_its_clock_continues(tmp_path):
     ]
     assert "user: I live in Bern" in asked[1]
     assert "user: Where do I live? | miyori: Bern." in asked[2]
+
+
+def test_turns_that_tell_or_answer_are_kept_and_mere_questions_are_not(tmp_path):
+    told = {"Hi, my name is Ada.": True, "What is offside?": False, "谢谢": False, "Thanks, which law is it?": False}
+    with al.Lab(
+        flows=[{"flow": "coordinator", "tools": []}],
+        model=Scripted(["Noted.", "A law.", "You are welcome.", "Which one do you mean?", "Law 11."]),
+        embedder="hashing/hashing-64",
+        memory="sqlite",
+    ) as lab:
+        chat = lab.chat(documents=(), memory=tmp_path / "memory")
+        for text, is_kept in {**told, "ok": True}.items():
+            chat.say_sync(text)
+            chat.facts_sync()
+            choices = [e.choice for e in chat.trace.events if isinstance(e, Decision) and e.name == "keep turn"]
+            assert choices[-1] is is_kept, text
 
 
 @pytest.mark.parametrize(

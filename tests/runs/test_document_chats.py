@@ -69,8 +69,23 @@ def test_thanks_are_not_looked_up(opened, flow):
     assert decisions(chat)["should_use_retrieval"] is False and not searches(chat)
 
 
+def test_what_answers_a_question_of_the_assistant_is_looked_up(opened):
+    chat, _ = opened("rag_only", "Law 11 or law 12?", "Here it is.", "You are welcome.")
+    for text, is_searched in (("Which law is it?", True), ("ok, sure", True), ("ok, thanks", False)):
+        chat.say_sync(text)
+        assert decisions(chat)["should_use_retrieval"] is is_searched
+
+
+def test_older_recordings_decide_by_words(opened):
+    text = "I would like the first one, thanks."
+    for decision, is_searched in (("words", False), ("rules", True)):
+        chat, _ = opened({"flow": "rag_only", "retrieval_decision": decision}, "Fine.")
+        chat.say_sync(text)
+        assert decisions(chat)["should_use_retrieval"] is is_searched
+
+
 def test_the_decision_and_the_search_itself_can_be_switched_off(opened):
-    always, _ = opened({"flow": "rag_only", "retrieval_decision": False}, "Welcome.")
+    always, _ = opened({"flow": "rag_only", "retrieval_decision": "always"}, "Welcome.")
     always.say_sync("Thanks!")
     assert len(searches(always)) == 1
     never, _ = opened({"flow": "rag_only", "rag_retrieval": False}, "Fine.")

@@ -25,6 +25,7 @@ from agentlab.flows.coordinator.memory_gate import states_a_fact
 from agentlab.flows.coordinator.settings import CoordinatorSettings
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.text_files import read_texts
+from agentlab.knowledge.intent import ends_in_question, read_intent
 from agentlab.session.session import Session
 
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
@@ -86,11 +87,11 @@ class Episodes:
         text, _ = await session.parallel(reply, stream())
         return text
 
-    def after_turn(self, prompt: str, reply: str, session: Session) -> None:
+    def after_turn(self, before: str, prompt: str, reply: str, session: Session) -> None:
         if session.memory is None:
             return
         if self.settings.store_turns:
-            session.background(self._store_episode(prompt, reply, session), "store turn")
+            session.background(self._store_episode(before, prompt, reply, session), "store turn")
         if self.settings.memory_read == "ahead" and self.settings.memory_facts:
             session.background(
                 self._search_memories((prompt, reply), session), "fetch memories ahead", drop_on_reset=True
@@ -107,8 +108,8 @@ class Episodes:
                 facts[fact.id] = max(fact, facts.get(fact.id, fact), key=lambda one: one.score or 0.0)
         self._prefetched = facts
 
-    async def _store_episode(self, prompt: str, reply: str, session: Session) -> None:
-        if not await self._is_worth_keeping(prompt, reply, session):
+    async def _store_episode(self, before: str, prompt: str, reply: str, session: Session) -> None:
+        if not await self._is_worth_keeping(before, prompt, reply, session):
             return
         episode = f"{session.now:%Y-%m-%d %H:%M}{EPISODE_MARK}{prompt} | {self.settings.agent}: {reply}"
         # Two equal episodes are two events, so neither is a duplicate.
@@ -118,11 +119,15 @@ class Episodes:
             await self._consolidate(session)
             self.pending = []
 
-    async def _is_worth_keeping(self, prompt: str, reply: str, session: Session) -> bool:
+    async def _is_worth_keeping(self, before: str, prompt: str, reply: str, session: Session) -> bool:
         if self.settings.gate == "all":
             return True
-        if self.settings.gate == "words":
-            is_kept = states_a_fact(prompt)
+        if self.settings.gate in ("words", "rules"):
+            is_kept = (
+                states_a_fact(prompt)
+                if self.settings.gate == "words"
+                else ends_in_question(before) or read_intent(prompt) == "tells"
+            )
             return bool(session.decide("keep turn", is_kept, "" if is_kept else "it only asks, or is courtesy"))
         exchange = f"user: {prompt}\n{self.settings.agent}: {reply}"
         decision = await _complete_json(session.prompt("gate", exchange=exchange), GATE_SCHEMA, "memory_write", session)

@@ -48,6 +48,7 @@ class LLMCoordinator:
         A cancelled turn adds the partial reply to the history and raises CancelledError. After a ModelError the history
         contains the prompt, and every call has a result.
         """
+        before = self.history.last_reply()
         try:
             context = await self._context(prompt, session)
         except BaseException:
@@ -66,7 +67,7 @@ class LLMCoordinator:
             raise
         finally:
             self.history.close_open_calls(BROKEN_OFF)
-        self.episodes.after_turn(prompt, reply, session)
+        self.episodes.after_turn(before, prompt, reply, session)
         return reply
 
     async def _context(self, prompt: str, session: Session) -> str:

@@ -40,8 +40,11 @@ class CoordinatorSettings:
     """Time of the memory search: before the reply, after it for the next one, or during it for the next one."""
     store_turns: bool = True
     """Write turns to long-term memory."""
-    gate: Literal["all", "words", "model"] = "words"
-    """Turns to store in memory: all, those that state a fact (by wording), or those the model selects."""
+    gate: Literal["all", "words", "rules", "model"] = "rules"
+    """Turns to store in memory: all, those that tell something, or those the model selects.
+
+    `rules` read the wording in ten languages; `words` read it as older recordings do.
+    """
     consolidate_every: Annotated[int, Ge(0)] = 0
     """Number of stored episodes after which the model extracts lasting facts; 0: never."""
     merge_at: Annotated[float, Ge(0), Le(1)] = 0.6
