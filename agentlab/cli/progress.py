@@ -104,7 +104,7 @@ def line_of(item: StreamItem) -> str:
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
-            cut = event.cut if isinstance(event, ModelCall) else ""
+            cut = event.truncation if isinstance(event, ModelCall) else ""
             return "  ".join(part for part in (title, _short(event.detail), cut, failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"

@@ -39,7 +39,7 @@ def show(arguments: argparse.Namespace) -> None:
     elif arguments.flow or arguments.turn is not None:
         raise ConfigError("--flow and --turn need a conversation: agentlab show RUN CONVERSATION")
     elif arguments.trace:
-        for flow, conversation, epoch in dict.fromkeys(row.play for row in run.rows()):
+        for flow, conversation, epoch in dict.fromkeys(row.trial for row in run.rows()):
             echo(f"{conversation}  {flow}" + (f"  epoch {epoch}" if epoch else ""))
     else:
         show_run(run, arguments.all)

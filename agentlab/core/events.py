@@ -139,7 +139,7 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
     cost_usd: float | None = None
 
     @property
-    def cut(self) -> str:
+    def truncation(self) -> str:
         """After how many tokens the limit ended the call; "" if it came to its own end."""
         completion = self.completion
         if completion is None or completion.finish_reason != "length":

@@ -55,7 +55,7 @@ def redact(text: str) -> str:
     A secret is found whole, by a half of more than eight characters, in base64 and escaped in a URL.
     """
     hidden: set[int] = set()
-    for form, least, pieces in _forms((*_registered, *_in_environment())):
+    for form, min_chars, pieces in _forms((*_registered, *_in_environment())):
         for begin, piece in pieces:
             at = text.find(piece)
             while at >= 0:
@@ -64,7 +64,7 @@ def redact(text: str) -> str:
                     start -= 1
                 while end < len(text) and begin + (end - at) < len(form) and text[end] == form[begin + (end - at)]:
                     end += 1
-                if end - start >= least:
+                if end - start >= min_chars:
                     hidden.update(range(start, end))
                 at = text.find(piece, end)
     if hidden:
@@ -97,9 +97,9 @@ def _forms(values: tuple[str, ...]) -> list[tuple[str, int, list[tuple[int, str]
     """
     forms = []
     for form in dict.fromkeys(form for value in values for form in _encodings(value)):
-        least = len(form) if len(form) <= _MIN_SECRET_CHARS else max(_MIN_SECRET_CHARS + 1, len(form) // 2)
-        size = (least + 1) // 2
-        forms.append((form, least, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
+        min_chars = len(form) if len(form) <= _MIN_SECRET_CHARS else max(_MIN_SECRET_CHARS + 1, len(form) // 2)
+        size = (min_chars + 1) // 2
+        forms.append((form, min_chars, [(at, form[at : at + size]) for at in range(0, len(form) - size + 1, size)]))
     return forms
 
 

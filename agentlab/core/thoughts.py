@@ -52,7 +52,9 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
     """
     if words := _HARMONY_WORDS.match(text):
         return words[2].strip(), words[1].strip()
-    if (begun := _HARMONY.search(text)) and not (_is_code(text, begun.start()) or _in_a_sentence(text, begun.start())):
+    if (opening := _HARMONY.search(text)) and not (
+        _is_code(text, opening.start()) or _in_a_sentence(text, opening.start())
+    ):
         return _split_harmony(text)
     thoughts: list[str] = []
     rest = text
@@ -126,8 +128,8 @@ class ThoughtFilter:
         if self._is_thinking and not _LAST_OF_A_MARK.search(piece):
             return ""
         answer, thought = split_thought(self._buffer)
-        begun = answer.lstrip().lower()
-        if not begun or (len(begun) < MAX_OPENING and any(mark.startswith(begun) for mark in _BEGINNINGS)):
+        beginning = answer.lstrip().lower()
+        if not beginning or (len(beginning) < MAX_OPENING and any(mark.startswith(beginning) for mark in _BEGINNINGS)):
             # A text that ends like a mark may be the end of the thought.
             self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._buffer.rstrip()[-1:])
             return ""

@@ -170,7 +170,7 @@ class Repricing:
         """
         import pandas as pd
 
-        counted = {(row.play, row.turn) for row in run.turn_rows()}
+        counted = {(row.trial, row.turn) for row in run.turn_rows()}
         flows, figures = [], []
         for trial, trace in run.traces.items():
             calls = self._calls(trace)

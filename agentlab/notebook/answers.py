@@ -42,10 +42,10 @@ class FlowAnswer:
         return self.trace.of_turn(self.turn)
 
     @property
-    def cut(self) -> str:
+    def truncation(self) -> str:
         """Note on a reply that was cut at its token limit; "" for a complete one."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in REPLY_PHASES]
-        return calls[-1].cut if calls else ""
+        return calls[-1].truncation if calls else ""
 
     @property
     def sources(self) -> list[str]:
@@ -61,7 +61,7 @@ class FlowAnswer:
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{render.tag(event)}: {render.headline(event)}" for depth, event in self.steps]
         lines.append(f"= {self.reply.display_text}" if self.reply else f"! {self.error}")
-        lines += [*self.sources, *([f"({self.cut})"] if self.cut else []), self.costs]
+        lines += [*self.sources, *([f"({self.truncation})"] if self.truncation else []), self.costs]
         return "\n".join([one_line(f"{self.flow} on {self.model}"), *(f"    {escape_block(line)}" for line in lines)])
 
     def html(self) -> str:
@@ -74,7 +74,7 @@ class FlowAnswer:
 
     def html_end(self) -> str:
         """Return the lines below the reply as HTML: token limit, sources, error and costs."""
-        parts = [render.html_badge(self.cut)] if self.cut else []
+        parts = [render.html_badge(self.truncation)] if self.truncation else []
         parts += [render.html_text(line, render.SMALL) for line in self.sources]
         if self.error:
             parts.append(render.html_text(self.error, render.SMALL if self.error == STOPPED else render.RED))

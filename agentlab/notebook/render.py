@@ -55,7 +55,7 @@ def headline(event: Event) -> str:
     """Return an event as one line, without its tag."""
     match event:
         case ModelCall():
-            parts = [event.detail or "no answer", event.cut]
+            parts = [event.detail or "no answer", event.truncation]
         case ToolRun(call=call):
             parts = [f"{format_call(call)}: {event.detail}"]
         case Search(query=query):

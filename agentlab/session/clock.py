@@ -77,7 +77,7 @@ class Clock:
         return None if task is self._turn_task else task
 
     @property
-    def place(self) -> CallSite:
+    def call_site(self) -> CallSite:
         scope = self.scope
         return CallSite(turn=scope.turn, path=scope.path)
 

@@ -157,7 +157,7 @@ class Session(MemoryVerbs, BackgroundWork):
         if self.stream.has_listeners:
             self._clock.emit_start(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
         reply_stream = self._open_reply_stream(phase, shows or (_show_nothing if output_schema else str))
-        result = await self._gateway.ask(request, self._clock.place, reply_stream.add, reply_stream.retract)
+        result = await self._gateway.ask(request, self._clock.call_site, reply_stream.add, reply_stream.retract)
         completion = result.value
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(result.failure, Exception):

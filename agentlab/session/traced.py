@@ -50,7 +50,7 @@ class Files(Struct, frozen=True, kw_only=True):
 
     workspace: Path | None = None
     """The initial content of the file tools' folder; None: empty."""
-    keeps: bool = False
+    edits_in_place: bool = False
     """True if the file tools work in `workspace` itself; else in a copy that is deleted with the session."""
     folder: Path | None = None
     """Folder in which a flow stores files for later conversations; None in a comparison, which stores none."""

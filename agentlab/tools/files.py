@@ -29,7 +29,7 @@ _MAX_DEPTH = 32
 
 def _open_workspace(session: Any) -> Path:
     files = session.has.files
-    if files.workspace is not None and files.keeps:
+    if files.workspace is not None and files.edits_in_place:
         return Path(files.workspace)
     folder = temp_folder_for(session, "workspace-")
     if files.workspace is not None:

@@ -66,20 +66,20 @@ class _RequestIdentity(NamedTuple):
 class _Call(Attempts):
     """The attempts at one request, and the text they stream."""
 
-    def __init__(self, gateway: Gateway, emit: Emit, again: Callable[[], None]) -> None:
+    def __init__(self, gateway: Gateway, emit: Emit, on_restart: Callable[[], None]) -> None:
         super().__init__(gateway.retries, gateway.longest_wait)
         self.pieces: list[str] = []
         self.has_text = False
         """True once any attempt has streamed text."""
         self._emit = emit
-        self._again = again
+        self._on_restart = on_restart
 
     def begin(self) -> None:
         super().begin()
         self._thought_filter = ThoughtFilter()
         if self.pieces:
             self.pieces.clear()
-            self._again()
+            self._on_restart()
 
     def say(self, text: str) -> None:
         self.has_text = True
@@ -114,10 +114,10 @@ class Gateway:
         self.recorder, self.model = other.recorder, other.model
 
     async def ask(
-        self, request: Request, site: CallSite, emit: Emit, again: Callable[[], None] = lambda: None
+        self, request: Request, site: CallSite, emit: Emit, on_restart: Callable[[], None] = lambda: None
     ) -> CallResult[Completion]:
         identity = self._identify(request, site)
-        call = _Call(self, emit, again)
+        call = _Call(self, emit, on_restart)
 
         def send() -> Awaitable[Timed[Completion]]:
             tokens = _estimate_tokens(request)
@@ -126,7 +126,7 @@ class Gateway:
             )
 
         try:
-            entry = None if self.recorder.always_asks else self.recorder.find(identity.key)
+            entry = None if self.recorder.always_asks else self.recorder.look_up(identity.key)
             if entry is not None:
                 completion = entry.answer()
                 emit(completion.message.text)
@@ -173,14 +173,16 @@ class Gateway:
 
         if self.recorder.always_asks:
             count = self.recorder.next_occurrence(lambda count: (recorded.key(numbered(count)),))
-        repeat = numbered(count)
-        if self.recorder.former_max_tokens and self.recorder.find(recorded.key(repeat)) is None:
+        occurrence = numbered(count)
+        if self.recorder.former_max_tokens and self.recorder.look_up(recorded.key(occurrence)) is None:
             former = replace(request, max_tokens=self.recorder.former_max_tokens)
-            of_then = normalise_request(self.name, self.model.endpoint, former, self.epoch)
-            recorded = of_then if self.recorder.find(of_then.key(repeat)) is not None else recorded
+            former_recorded = normalise_request(self.name, self.model.endpoint, former, self.epoch)
+            recorded = (
+                former_recorded if self.recorder.look_up(former_recorded.key(occurrence)) is not None else recorded
+            )
         at = (self.flow, self.conversation, site.turn)
-        entry = {"kind": "completion", "request": recorded.fields, "repeat": repeat, "at": at}
-        return _RequestIdentity(first_key, recorded.key(repeat), entry, recorded)
+        entry = {"kind": "completion", "request": recorded.fields, "repeat": occurrence, "at": at}
+        return _RequestIdentity(first_key, recorded.key(occurrence), entry, recorded)
 
     def _miss(self, request: Request, identity: _RequestIdentity) -> NotRecorded | None:
         """Return the reason of a recording miss; raises NotRecorded in a replay, which must not call the model."""
@@ -233,7 +235,7 @@ class Gateway:
             return Timed({**about, "vector": encode_vector(vectors[0])}, seconds, attempts.lost_seconds + waited)
 
         key = text_key("embedding", embedder.name, text, embedder.endpoint)
-        result = await self._find_or_fetch((key,), missing, compute)
+        result = await self._look_up_or_fetch((key,), missing, compute)
         return result if result.value is None else replace(result, value=result.value.array())
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> CallResult[Any]:
@@ -255,7 +257,7 @@ class Gateway:
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
 
         keys = _result_keys(kind, facts)
-        result = await self._find_or_fetch(keys, missing, call)
+        result = await self._look_up_or_fetch(keys, missing, call)
         if result.value is None:
             return result
         error = result.value.error
@@ -272,14 +274,14 @@ class Gateway:
 
         return numbered(self.recorder.next_occurrence(lambda count: _result_keys(kind, numbered(count))))
 
-    async def _find_or_fetch(
+    async def _look_up_or_fetch(
         self, keys: tuple[str, ...], missing: NotRecorded, call: Callable[[], Awaitable[Timed[Row]]]
     ) -> CallResult[Any]:
         """Return the entry under one of `keys`, or record the result of `call`: an error under the last key."""
         is_replay = self.recorder.mode == "replay"
         try:
             for key in keys if is_replay else keys[:1]:
-                if (entry := self.recorder.find(key)) is not None:
+                if (entry := self.recorder.look_up(key)) is not None:
                     return CallResult(value=entry, seconds=entry.seconds, origin="replay")
             if is_replay:
                 raise missing
@@ -297,7 +299,7 @@ class Gateway:
         `work` is JSON that identifies the work and its result. A replay repeats the work; only its time is recorded.
         """
         key = duration_key(work)
-        recorded = self.recorder.find(key)
+        recorded = self.recorder.look_up(key)
         if recorded is not None:
             return recorded.seconds, "replay"
         entry = self.recorder.record(key, {"kind": "duration", "work": work, "seconds": round(seconds, 6)})

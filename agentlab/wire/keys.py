@@ -41,9 +41,9 @@ class NormalisedRequest:
     parts: Mapping[str, Row]
     """The `message` and `tool` lines by id."""
 
-    def key(self, repeat: Occurrence) -> str:
-        """Return the key; `repeat` counts equal calls so far: a repeated call has its own recording."""
-        return digest([self.fields, repeat])
+    def key(self, occurrence: Occurrence) -> str:
+        """Return the key; `occurrence` counts equal calls so far: a repeated call has its own recording."""
+        return digest([self.fields, occurrence])
 
 
 def normalise_request(model: str, endpoint: str, request: Request, epoch: int) -> NormalisedRequest:

@@ -43,15 +43,15 @@ class Recorder:
         # Created at the first miss, from the recordings before the run; a first recording has none to compare with.
         return MissExplainer(self.recordings) if self.recordings is not None and self.mode != "record" else None
 
-    def find(self, key: str) -> Any:
+    def look_up(self, key: str) -> Any:
         """Return the entry of a key (see `recording_schema`); None if there is none."""
-        return self.recordings.find(key) if self.recordings is not None else None
+        return self.recordings.look_up(key) if self.recordings is not None else None
 
     def next_occurrence(self, keys_of: Callable[[int], Sequence[str]]) -> int:
         """Return the number of recorded answers to the same request in a chat; `keys_of(n)` returns the keys."""
 
         def is_answered(key: str) -> bool:
-            entry = self.find(key)
+            entry = self.look_up(key)
             return entry is not None and getattr(entry, "refusal", None) is None
 
         return next(n for n in itertools.count() if not any(map(is_answered, keys_of(n))))
@@ -87,7 +87,7 @@ class RecordedEmbedder:
         if self.recorder.recordings is None or not texts:
             return await self.embedder.embed(texts)
         keys = {text: text_key("vector", self.name, text, self.endpoint) for text in texts}
-        entries = {text: self.recorder.find(key) for text, key in keys.items()}
+        entries = {text: self.recorder.look_up(key) for text, key in keys.items()}
         missing = [text for text, entry in entries.items() if entry is None]
         if missing and self.recorder.mode == "replay":
             raise NotRecorded(

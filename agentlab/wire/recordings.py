@@ -1,7 +1,7 @@
 """Recorded calls on disk, as JSON lines with a key of exactly what reached the provider.
 
     recordings = Recordings.open(Path("evals/recordings"), "flows", write=True)
-    row = recordings.find(key) or recordings.add(key, {"kind": "completion", ...})
+    row = recordings.look_up(key) or recordings.add(key, {"kind": "completion", ...})
 
 A folder contains one `*.jsonl` file per spec. The first line is a header; every other line is one of
 
@@ -49,7 +49,7 @@ from agentlab.wire.recording_schema import KINDS, PARTS, Completed, decode
 
 FORMAT = 1
 _HEAD = re.compile(rb'\{"kind": "(\w+)", "(?:key|id)": "([0-9a-f]{32})"')
-_CHECK_BYTES = len(', "check": "0123456789ab"}\n')
+_CHECKSUM_BYTES = len(', "check": "0123456789ab"}\n')
 
 
 class Line(NamedTuple):
@@ -222,7 +222,7 @@ class Recordings:
                 return file.lines[name]
         return None
 
-    def find(self, key: str) -> Any:
+    def look_up(self, key: str) -> Any:
         """Return the entry of a key (see `recording_schema`); None if there is none."""
         line = self._line(key)
         return None if line is None else line.entry()
@@ -258,9 +258,9 @@ def _with_checksum(row: Row) -> str:
 
 def _has_valid_checksum(line: bytes) -> bool:
     """Return True if the line is byte-equal to the form of `_with_checksum`; another form may also be valid."""
-    expected = hashlib.sha256(line[:-_CHECK_BYTES])
+    expected = hashlib.sha256(line[:-_CHECKSUM_BYTES])
     expected.update(b"}")
-    return line[-_CHECK_BYTES:] == b', "check": "%b"}\n' % expected.hexdigest()[:12].encode()
+    return line[-_CHECKSUM_BYTES:] == b', "check": "%b"}\n' % expected.hexdigest()[:12].encode()
 
 
 def _normalised_line(line: bytes, location: str) -> bytes:

@@ -259,7 +259,7 @@ class Workbench:
             top_k=variant.retrieval.top_k,
             memory=seat.memory,
             memory_min_score=getattr(variant.settings, "memory_min_score", None),
-            files=Files(workspace=workspace, keeps=seat.live, folder=seat.folder),
+            files=Files(workspace=workspace, edits_in_place=seat.live, folder=seat.folder),
             bounds=Bounds(
                 turn=seconds.turn,
                 conversation=seconds.conversation,

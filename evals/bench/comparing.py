@@ -73,7 +73,7 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
     (path / "turns.jsonl").write_text("".join(encode(row) + "\n" for row in rows))
     fold = Fold(names)
     for row in rows:
-        fold.add(Trace(*row.play), [row])
+        fold.add(Trace(*row.trial), [row])
     folder.write_json("summary.json", summarise(folder.header, fold, complete=True))
     return open_run(path)
 

@@ -80,7 +80,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
     (out / "run.json").write_text(json.dumps(header))
     large = al.open_run(out)
     fold = Fold(large.conversations)
-    for play, played in groupby(large.folder.turns(), key=lambda row: row.play):
+    for play, played in groupby(large.folder.turns(), key=lambda row: row.trial):
         fold.add(large.traces[play], list(played))
     large.folder.write_json("summary.json", summarise(header, fold.flows, complete=True))
     return al.open_run(out)

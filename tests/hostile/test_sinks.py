@@ -196,7 +196,7 @@ def test_no_representation_in_a_notebook_holds_anything_that_acts(played, here):
     answers = []
     for number, text in enumerate(STRINGS):
         trace = played.trace(spreads.__name__, f"{text}{number}")
-        made = next(r.reply for r in played.folder.turns() if r.play == (trace.flow, trace.conversation, 0))
+        made = next(r.reply for r in played.folder.turns() if r.trial == (trace.flow, trace.conversation, 0))
         answers.append(FlowAnswer(flow=f"f{text}", model=text, trace=trace, reply=made))
         answers.append(FlowAnswer(flow=f"f{text}", model=text, trace=trace, error=text))
     comparison = FlowComparison(STRINGS[0] + STRINGS[22], tuple(answers))

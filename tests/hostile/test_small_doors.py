@@ -46,7 +46,7 @@ class Rooted(SimpleNamespace):
 def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "notes.txt").write_text("mine")
-    session = Rooted(has=SimpleNamespace(files=Files(workspace=tmp_path, keeps=False)))
+    session = Rooted(has=SimpleNamespace(files=Files(workspace=tmp_path, edits_in_place=False)))
     assert [file.name for file in WORKSPACE.factory(session).iterdir()] == ["notes.txt"]
 
 

@@ -82,7 +82,7 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
         entry = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": completion, "seconds": 1.0}
         Recordings.open(folder, name, write=True).add(request.key(0), entry, request.parts)
     for name, also, text in (("a", ["b"], "Hello"), ("b", ["a"], "Good day"), ("c", ["b", "a"], "Good day")):
-        row = Recordings.open(folder, name, also).find(request.key(0))
+        row = Recordings.open(folder, name, also).look_up(request.key(0))
         assert row.completion.message.text == text, "the spec's own file wins, then what it names first"
     both = (folder / "a.jsonl").read_text() + (folder / "b.jsonl").read_text().splitlines(True)[2]
     (folder / "a.jsonl").write_text(both)
@@ -113,11 +113,11 @@ def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_pat
     spread = json.dumps(json.loads(call), separators=(" , ", " : "))
     (tmp_path / "a.jsonl").write_text(f"{header}\n{part}\n{spread}\n")
     read = Recordings.open(tmp_path, "a")
-    assert request_of(read, read.find(asked.key(0))).messages[0].text == "Hi"
+    assert request_of(read, read.look_up(asked.key(0))).messages[0].text == "Hi"
     (tmp_path / "a.jsonl").write_text(f"{header}\n{call}\n")
     read = Recordings.open(tmp_path, "a")
     with pytest.raises(RecordingError, match=r"a\.jsonl:2: message or tool [0-9a-f]+ is not recorded"):
-        request_of(read, read.find(asked.key(0)))
+        request_of(read, read.look_up(asked.key(0)))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def test_a_run_is_graded_by_other_scorers_and_its_flows_are_not_asked(data, tmp_
     run = play(data, tmp_path / "run", Answering(wrong=[("c00", 0)]), scorers=["answer"])
     calls, replies = (
         (run.path / "calls.jsonl").read_bytes(),
-        [(row.play, row.turn, row.reply) for row in run.turn_rows()],
+        [(row.trial, row.turn, row.reply) for row in run.turn_rows()],
     )
     assert main(["score", str(run.path), "--scorer", "rouge"]) == 0
     anew = al.open_run(run.path)
@@ -28,7 +28,7 @@ def test_a_run_is_graded_by_other_scorers_and_its_flows_are_not_asked(data, tmp_
     assert anew.result.flows["answering"].scores["rouge_l"].mean == 7 / 8
     assert anew.result.flows["answering"].llm_calls == run.result.flows["answering"].llm_calls
     assert (run.path / "calls.jsonl").read_bytes() == calls
-    assert [(row.play, row.turn, row.reply) for row in anew.turn_rows()] == replies
+    assert [(row.trial, row.turn, row.reply) for row in anew.turn_rows()] == replies
     assert list(anew.folder.header["graders"]) == ["rouge"]
 
 

@@ -123,9 +123,9 @@ def outcome(out: Path) -> dict[str, Any]:
         label: {name: value for name, value in flow.items() if name not in MEASURED}
         for label, flow in run.summary["flows"].items()
     }
-    turns = [(row.play, row.turn, row.reply and row.reply.text, row.error) for row in run.turn_rows()]
+    turns = [(row.trial, row.turn, row.reply and row.reply.text, row.error) for row in run.turn_rows()]
     scores = [
-        (row.play, row.turn, metric, float(score.value))
+        (row.trial, row.turn, metric, float(score.value))
         for row in run.turn_rows()
         for metric, score in (row.scores or {}).items()
     ]

@@ -209,7 +209,7 @@ def reads_recordings(file: Path) -> None:
         parts_of(recordings, row)
     for line in file.read_bytes().splitlines():
         key = line[line.find(b'"key": "') + 8 :][:32].decode("latin-1")
-        recordings.find(key)
+        recordings.look_up(key)
 
 
 def reads_sealed_anew(file: Path) -> None:

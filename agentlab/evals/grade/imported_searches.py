@@ -29,15 +29,15 @@ class ImportedSearches:
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = {document.doc_id: document for document in documents}
-        self._play: TrialKey | None = None
+        self._trial: TrialKey | None = None
         self._by_turn: dict[int, tuple[Search, ...] | None] = {}
         self._steps: int | None = None
         self._now: tuple[Search, ...] | None = None
         self._before: tuple[Search, ...] | None = None
 
     def add(self, row: TurnRow, conversation: Conversation) -> None:
-        if row.play != self._play:
-            self._play, self._by_turn = row.play, {}
+        if row.trial != self._trial:
+            self._trial, self._by_turn = row.trial, {}
         earlier = [self._by_turn.get(number) for number in range(row.turn) if conversation.turns[number].scored]
         self._before = None if None in earlier else tuple(chain.from_iterable(searches or () for searches in earlier))
         self._steps = None if row.retrieval_steps is UNSET else row.retrieval_steps

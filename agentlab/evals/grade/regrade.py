@@ -34,12 +34,12 @@ async def regrade(
     ledger, turns = folder.ledger, folder.turns()
     last_attempts = {**ledger.last_attempts}
     for row in turns:
-        last_attempts[row.play] = max(row.take, last_attempts.get(row.play, 0))
+        last_attempts[row.trial] = max(row.take, last_attempts.get(row.trial, 0))
     fold = Fold(name for _, name in conversations)
     for abandoned in ledger.abandoned(last_attempts):
         fold.flows[abandoned.flow].add_abandoned(abandoned.events)
     done = 0
-    rows_of = {key: list(rows) for key, rows in groupby(turns, key=lambda row: row.play)}
+    rows_of = {key: list(rows) for key, rows in groupby(turns, key=lambda row: row.trial)}
     for key in dict.fromkeys((*rows_of, *ledger)):
         is_last = key in ledger and ledger.last_attempts[key] == last_attempts[key]
         trace = ledger[key] if is_last else Trace(*key)

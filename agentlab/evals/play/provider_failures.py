@@ -41,6 +41,6 @@ class EarlierAnswers(Recorder):
                 )
                 self._answers[key].append(entry)
 
-    def find(self, key: str) -> Any:
+    def look_up(self, key: str) -> Any:
         """Return the next completion of this key, or None; each one serves once, in its order."""
         return self._answers[key].pop(0) if self._answers.get(key) else None

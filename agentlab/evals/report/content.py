@@ -180,7 +180,7 @@ class Content:
                 position = play.flow, number[key]
                 if row.error is not None:
                     affected["failed", shorten(row.error, 160)].append(position)
-                trace = traces.get(row.play)
+                trace = traces.get(row.trial)
                 for cause in {*_problem_kinds(trace.of_turn(row.turn) if trace else ())}:
                     affected[cause].append(position)
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}

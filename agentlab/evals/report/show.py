@@ -72,7 +72,7 @@ class ConversationView:
             if traces is None:
                 _print_beside(console, [(_title(row), _reply_text(row), self._figures(row)) for row in answers])
             for row in answers if traces is not None else ():
-                self._print_steps(console, row, (traces or {}).get(row.play), full)
+                self._print_steps(console, row, (traces or {}).get(row.trial), full)
             console.print()
 
     def _print_steps(self, console: Console, row: TurnRow, trace: Trace | None, full: bool) -> None:

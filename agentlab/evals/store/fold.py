@@ -109,7 +109,7 @@ class FlowFold:
             # A replay repeats local work. If its recording is missing, its outcome differs.
             elif event.origin == "live" and event.duration_identity is not None and event.id not in parents:
                 self.counts["untimed"] += 1
-        if notices := missed_calls(trace):
+        if notices := recording_misses(trace):
             first = min(notices, key=lambda notice: notice.id)
             trial = trace.flow, trace.conversation, trace.epoch
             names = dict(zip(("flow", "conversation", "epoch"), trial, strict=True))
@@ -141,6 +141,6 @@ class Fold:
             self.flows[label].merge(flow)
 
 
-def missed_calls(trace: Trace) -> list[Notice]:
+def recording_misses(trace: Trace) -> list[Notice]:
     """Return the notice of each call that was not recorded."""
     return [event for event in trace.events if isinstance(event, Notice) and event.name == NOT_RECORDED]

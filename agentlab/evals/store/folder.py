@@ -260,9 +260,9 @@ class RunFolder:
         trials: dict[TrialKey, tuple[int, dict[int, _Turn]]] = {}
         for row in chain.from_iterable(iter_rows(file, kind) for file in self.open_files(TURNS)):
             if wanted(row):
-                last = trials.get(row.play)
+                last = trials.get(row.trial)
                 if last is None or row.take > last[0]:
-                    last = trials[row.play] = row.take, {}
+                    last = trials[row.trial] = row.take, {}
                 if row.take == last[0]:
                     last[1][row.turn] = row
         # The file has rows in the order in which turns ended; sorted, sums of floats are equal to the bit.

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from agentlab.core.constants import IMPORTED
 from agentlab.core.trace import Totals, Trace
-from agentlab.evals.store.fold import FlowFold, missed_calls
+from agentlab.evals.store.fold import FlowFold, recording_misses
 from agentlab.evals.store.rows import Billed, Reuse
 
 SHOWN = 5
@@ -42,7 +42,7 @@ def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
 def misses(traces: Iterable[Trace]) -> list[str]:
     """Return one line for each recording miss, with all differences from the nearest recording."""
     return [
-        f"{t.flow} {t.conversation} turn {notice.turn}: {notice.text}" for t in traces for notice in missed_calls(t)
+        f"{t.flow} {t.conversation} turn {notice.turn}: {notice.text}" for t in traces for notice in recording_misses(t)
     ]
 
 

@@ -79,7 +79,7 @@ class StoredScore(Struct, frozen=True):
 
 class _Turn(Struct, frozen=True, kw_only=True):
     @property
-    def play(self: Any) -> TrialKey:
+    def trial(self: Any) -> TrialKey:
         return self.flow, self.conversation, self.epoch
 
     @property

@@ -27,7 +27,7 @@ from agentlab.flows.ego.commands import Operation, parse_command
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS, NOTHING_LEARNED, memory_maintenance, reflect, reflection
 from agentlab.flows.ego.planner import Strategy, make_plan
-from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, cut_to_bytes
+from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, truncate_to_bytes
 from agentlab.flows.ego.react import MAX_RESULTS_BYTES, Execution, StepResult, execute_react, notify_of_run
 from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.history_cursor import CURSOR
@@ -197,7 +197,7 @@ def _result_of(execution: Execution) -> str:
     if len(steps) == 1:
         return steps[0].result
     max_bytes = MAX_RESULTS_BYTES // (len(steps) + 1)
-    response = [{"tool": step.planned.tool, "result": cut_to_bytes(step.result, max_bytes)} for step in steps]
+    response = [{"tool": step.planned.tool, "result": truncate_to_bytes(step.result, max_bytes)} for step in steps]
     results = {"type": "steps", "response": response, "complete": not execution.limit_reached}
     return json.dumps(results, ensure_ascii=False)
 
@@ -214,7 +214,7 @@ async def _write_reply(query: str, memories: str, result: str, session: Session)
             personality=read_file(session.settings.personality),
             query=query,
             memories=memories,
-            result=cut_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)",
+            result=truncate_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)",
         )
     chat, canvas = text_at(data, "chat"), text_at(data, "canvas")
     if not chat and not canvas:

@@ -65,7 +65,7 @@ def _texts_so_far(partial_json: str) -> str:
     return "\n\n".join(value.strip() for value in values if isinstance(value, str) and value.strip())
 
 
-def cut_to_bytes(text: str, max_bytes: int) -> str:
+def truncate_to_bytes(text: str, max_bytes: int) -> str:
     """Return `text` truncated to `max_bytes`; the token limit counts bytes, because they suit every language."""
     raw = text.encode("utf-8", "replace")
     return text if len(raw) <= max_bytes else f"{raw[:max_bytes].decode('utf-8', 'ignore')} ... (cut)"
@@ -73,9 +73,9 @@ def cut_to_bytes(text: str, max_bytes: int) -> str:
 
 def bounded_text_at(data: Mapping[str, Any], key: str) -> str:
     """Return `text_at` truncated to MAX_TEXT_BYTES."""
-    return cut_to_bytes(text_at(data, key), MAX_TEXT_BYTES)
+    return truncate_to_bytes(text_at(data, key), MAX_TEXT_BYTES)
 
 
 def sentences_at(data: Mapping[str, Any], key: str, max_count: int) -> tuple[str, ...]:
     """Return `texts_at`, each truncated to MAX_TEXT_BYTES."""
-    return tuple(cut_to_bytes(text, MAX_TEXT_BYTES) for text in texts_at(data, key, max_count))
+    return tuple(truncate_to_bytes(text, MAX_TEXT_BYTES) for text in texts_at(data, key, max_count))

@@ -25,7 +25,7 @@ from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.flows.ego.planner import PlannedStep, Strategy, read_step, step_schemas
-from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, bounded_text_at, cut_to_bytes
+from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, bounded_text_at, truncate_to_bytes
 from agentlab.flows.ego.tool_choice import select_tools
 from agentlab.flows.json_replies import number_at, text_at
 from agentlab.flows.tool_calls import run_tool
@@ -114,7 +114,7 @@ class Execution:
             parameters = json.dumps(step.planned.parameters, ensure_ascii=False, default=str)[:300]
             attempt = "earlier attempt: " if number <= len(self.earlier) else ""
             lines.append(f"{number}. {attempt}{step.planned.tool}({parameters})")
-            lines.append("  result: " + cut_to_bytes(step.result.replace("\n", "\n    "), max_bytes))
+            lines.append("  result: " + truncate_to_bytes(step.result.replace("\n", "\n    "), max_bytes))
             if step.evaluation is not None:
                 lines.append(f"  judged: {step.evaluation.score}, {step.evaluation.comment[:200]}")
         return "\n".join(lines) or "(none)"

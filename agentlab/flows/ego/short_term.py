@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agentlab.flows.ego.prompting import cut_to_bytes
+from agentlab.flows.ego.prompting import truncate_to_bytes
 from agentlab.memory.tagged_log import Entry
 
 USER_KINDS = ("user", "command")
@@ -56,7 +56,7 @@ def fit_to_budget(entries: Sequence[Entry], budget: int) -> list[RenderedEntry]:
         remaining = budget - used() - (budget // 5 if others else 0)
         if remaining < _MIN_BYTES + _LINE_OVERHEAD:
             break
-        texts[index] = cut_to_bytes(_indented(entries[index]), remaining - _LINE_OVERHEAD)
+        texts[index] = truncate_to_bytes(_indented(entries[index]), remaining - _LINE_OVERHEAD)
     for number, index in enumerate(reversed(others)):
         part = (budget - used()) // (len(others) - number) - _LINE_OVERHEAD
         part = max(_MIN_BYTES, min(MAX_ENTRY_BYTES, part))
@@ -75,7 +75,7 @@ def last_exchange(entries: Sequence[RenderedEntry]) -> list[int]:
 
 def shortened(entry: Entry, max_bytes: int = MAX_ENTRY_BYTES) -> str:
     """Return an entry's summary, or its text, as one truncated line."""
-    return cut_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), max_bytes)
+    return truncate_to_bytes(entry.facts.get("summary") or " ".join(entry.text.split()), max_bytes)
 
 
 def numbered_lines(entries: Iterable[RenderedEntry], first: int = 1) -> str:
