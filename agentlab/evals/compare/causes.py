@@ -23,7 +23,7 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.correctness import correctness, is_paragraph
 from agentlab.evals.scorers.stems import content_stems
 from agentlab.evals.scorers.words import has_reference
-from agentlab.evals.store.rows import TrialKey, TurnRow
+from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
@@ -49,10 +49,6 @@ class Cause:
     """Id of the event in the trace; None if the cause is a missing event."""
     shown_by: str
     why: str
-
-    @property
-    def play(self) -> TrialKey:
-        return self.flow, self.conversation, self.epoch
 
     def __str__(self) -> str:
         return f"{self.cause}: {shorten(self.why, 200)}" + (f" (by {self.shown_by})" if self.shown_by else "")
@@ -171,10 +167,10 @@ def _memory_miss(case: GradedTurn) -> Found | None:
     """Detect a missing recall of the evidence, or a missing write of a stated fact."""
     if case.is_wrong and case.low("memory_recall"):
         recall = case.last(MemoryOp)
-        return recall, "what answers was not among the recalled facts" if recall else "did not recall"
+        return recall, "the recalled facts do not contain the evidence" if recall else "did not recall"
     writes = [event for event in case.events if isinstance(event, MemoryOp) and event.written]
     if case.low("memory_write_recall") and not (writes and case.low("no_stale_fact")):
-        return (writes[-1] if writes else case.last(MemoryOp)), "what was told was not written to memory"
+        return (writes[-1] if writes else case.last(MemoryOp)), "the stated fact was not written to memory"
     return None
 
 
@@ -196,7 +192,9 @@ def _stale_memory(case: GradedTurn) -> Found | None:
 
 def _wrong_refusal(case: GradedTurn) -> Found | None:
     return (
-        (case.reply_call, "declines, and there is an answer") if case.is_wrong and declines(case.reply_text) else None
+        (case.reply_call, "declines, although there is an answer")
+        if case.is_wrong and declines(case.reply_text)
+        else None
     )
 
 
@@ -219,35 +217,35 @@ def _evidence_ignored(case: GradedTurn) -> Found | None:
         return None
     ran = next((e for e in reversed(case.events) if isinstance(e, ToolRun) and e.error is None and e.output), None)
     if case.turn.relevant_doc_ids:
-        return case.last(Search), "a relevant document was found, and the reply does not say what is in it"
+        return case.last(Search), "the search found a relevant document, and the reply does not use it"
     if case.recalled:
-        return case.last(MemoryOp), "what answers was recalled, and the reply does not say it"
-    return (ran, f"{ran.call.name} told {shorten(ran.output, 100)}") if ran else None
+        return case.last(MemoryOp), "the flow recalled the evidence, and the reply does not use it"
+    return (ran, f"{ran.call.name} returned {shorten(ran.output, 100)}") if ran else None
 
 
 def _unsupported_claim(case: GradedTurn) -> Found | None:
-    return (case.reply_call, "nothing was looked up that the reply could stand on") if case.is_wrong else None
+    return (case.reply_call, "the flow looked up no evidence for the reply") if case.is_wrong else None
 
 
 def _needless_memory(case: GradedTurn) -> Found | None:
-    return (case.last(MemoryOp), "wrote what nothing asked for") if case.low("memory_restraint") else None
+    return (case.last(MemoryOp), "wrote a fact without a reason") if case.low("memory_restraint") else None
 
 
 RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] = {
     "error": ((_error,), "the turn failed"),
-    "missed refusal": ((_missed_refusal,), "it answers where there is no answer"),
-    "wrong arguments": ((_wrong_arguments,), "the expected tools were called, with arguments that are not accepted"),
-    "wrong tool": ((_wrong_tool,), "a tool was called that is not expected, or one that is was not"),
-    "cut off": ((_cut_off_call,), "a call's arguments, or a wrong reply, ended at max_tokens"),
-    "stopped": ((_stopped,), "a filter or the server stopped the reply, or it is a call that the server does not read"),
-    "loop limit": ((_loop_limit,), "the flow had to answer, wrongly, at its limit of steps"),
-    "retrieval miss": ((_retrieval_miss,), "the answer is wrong and no relevant document was found"),
-    "memory miss": ((_memory_miss,), "what answers was not recalled, or what was told was not written"),
-    "stale memory": ((_stale_memory,), "the old version of a fact is still held, or is what the reply says"),
-    "wrong refusal": ((_wrong_refusal,), "it declines though there is an answer, and what it rests on was there"),
-    "evidence ignored": ((_cut_off, _evidence_ignored), "what answers was there, and the reply says something else"),
-    "unsupported claim": ((_unsupported_claim,), "a wrong answer, and nothing was looked up that it could stand on"),
-    "needless memory": ((_needless_memory,), "it wrote to memory what nothing asked for"),
+    "missed refusal": ((_missed_refusal,), "the reply answers a question that has no answer"),
+    "wrong arguments": ((_wrong_arguments,), "the flow called the expected tools with wrong arguments"),
+    "wrong tool": ((_wrong_tool,), "the flow called an unexpected tool, or did not call an expected one"),
+    "cut off": ((_cut_off_call,), "max_tokens ended a call's arguments or a wrong reply"),
+    "stopped": ((_stopped,), "a filter or the server stopped the reply, or the server does not read the call in it"),
+    "loop limit": ((_loop_limit,), "the flow reached its limit of steps, and its answer is wrong"),
+    "retrieval miss": ((_retrieval_miss,), "the answer is wrong, and the search found no relevant document"),
+    "memory miss": ((_memory_miss,), "the flow did not recall the evidence, or did not write a stated fact"),
+    "stale memory": ((_stale_memory,), "memory holds the old version of a fact, or the reply states it"),
+    "wrong refusal": ((_wrong_refusal,), "the reply declines, although the flow had the evidence for an answer"),
+    "evidence ignored": ((_cut_off, _evidence_ignored), "the flow had the evidence, and the reply says something else"),
+    "unsupported claim": ((_unsupported_claim,), "the answer is wrong, and the flow looked nothing up"),
+    "needless memory": ((_needless_memory,), "the flow wrote to memory without a reason"),
     "not told": ((), "a poor answer of an imported run, which has no trace"),
 }
 """Cause -> its rules and its meaning, in the order of the trials."""
