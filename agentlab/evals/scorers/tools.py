@@ -15,9 +15,10 @@ in between.
 `valid_calls` is the share of the model's calls that could run, 1 if it made none. Invalid are an unknown tool, a
 malformed call, a call that the tool rejects, and a choice that the flow cannot parse.
 
-An argument is right if it equals an accepted value, as in BFCL's AST check. Case and surrounding spaces do not count.
-`5`, `5.0` and `"5"` are equal, `true` and `"true"` too; lists and objects compare part by part. An argument may be
-missing, null or empty in three cases: it is in `optional_arguments`, "" is accepted, or the tool's default is accepted.
+An argument is right if it equals an accepted value. Texts compare as in BFCL's AST check: case, spaces and the
+characters , . / - _ * ^ do not count, and both quotes are equal. `5`, `5.0` and `"5"` are equal, `true` and `"true"`
+too; lists and objects compare part by part. An argument may be missing, null or empty in three cases: it is in
+`optional_arguments`, "" is accepted, or the tool's default is accepted. An empty list or object is right if accepted.
 An argument that is not expected must be missing or equal the default.
 
 A call in a flow's closing step (below a step `final_memory` or `after_response`) counts only if the turn expects a call
@@ -41,6 +42,8 @@ from agentlab.data.conversations import ExpectedCall, Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?")
+_UNCOMPARED = re.compile(r"[ ,./\-_*^]")
+"""Characters that `standardize_string` of BFCL's checker removes."""
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
@@ -120,9 +123,8 @@ def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -
     given = {name: value for name, value in call.arguments.items() if value not in (None, "", [], {})}
     for name, accepted in expected.accepted_arguments.items():
         values = [canonical(value) for value in accepted]
-        if name in given:
-            right = canonical(given[name]) in values
-        else:
+        right = name in call.arguments and canonical(call.arguments[name]) in values
+        if name not in given and not right:
             may_be_missing = name in expected.optional_arguments or "" in values or None in values
             right = may_be_missing or (name in defaults and canonical(defaults[name]) in values)
         if not right:
@@ -141,7 +143,10 @@ def canonical(value: Any) -> Any:
     if isinstance(value, str):
         text = unicodedata.normalize("NFC", value).strip().casefold()
         number = _NUMBER.fullmatch(text)
-        return text if number is None else float(text) if number[2] else int(text)
+        if number is None:
+            # A text of these characters alone, such as "+" or "/", is compared as it is.
+            return _UNCOMPARED.sub("", text).replace("'", '"') or text
+        return float(text) if number[2] else int(text)
     if isinstance(value, Mapping):
         return {key: canonical(inner) for key, inner in value.items()}
     return [canonical(inner) for inner in value] if isinstance(value, (list, tuple)) else value
