@@ -132,7 +132,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pull": ("project:pull", "models"),
     "doctor": ("doctor:examine", ""),
 }
-"""The handler of each command, as `module:function` of this package, and its arguments."""
+"""Handler of each command, as `module:function` of this package, and its arguments."""
 NARROWED: dict[str, Settings] = {
     "replay spec": {"nargs": "*", "help": f"spec files (default: all in {RECORDED_SPECS})"},
     "gate run": {"help": "a run folder; with --sequential a spec file"},

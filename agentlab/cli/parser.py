@@ -1,4 +1,4 @@
-"""The command line. Every error that a user can cause prints one line and ends with exit code 1."""
+"""Command line. Every error that a user can cause prints one line and ends with exit code 1."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from agentlab.data.lint import too_few_conversations
 from agentlab.models import weights
 
 TEMPLATE = Path(__file__).parent / "template"
-"""The files of a new project."""
+"""Files of a new project."""
 DEFAULT_WEIGHTS = ("qwen2.5-coder-0.5b", "all-minilm-l6-v2")
 
 

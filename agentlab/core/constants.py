@@ -7,28 +7,28 @@ from typing import Literal
 Mode = Literal["live", "record", "replay", "auto"]
 """Mode of a run: call the model, record its calls, replay them, or replay and record the missing ones."""
 IMPORTED = "imported"
-"""The mode of an imported run, and the name of its flows in its spec."""
+"""Mode of an imported run, and the name of its flows in its spec."""
 
 NOT_RECORDED = "not_recorded"
-"""The notice after a call without a recording."""
+"""Notice after a call without a recording."""
 MEMORY_UNAVAILABLE = "memory_unavailable"
-"""The notice of a turn that was answered without memory, because the memory was unavailable."""
+"""Notice of a turn that was answered without memory, because the memory was unavailable."""
 REPLY_STOPPED = "reply_stopped"
-"""The notice of a reply that a filter or the server stopped, or that holds tool calls the server does not read."""
+"""Notice of a reply that a filter or the server stopped, or that holds tool calls the server does not read."""
 USAGE_UNKNOWN = "usage_unknown"
-"""The notice, once a conversation, that a provider reported impossible token counts."""
+"""Notice, once a conversation, that a provider reported impossible token counts."""
 INGEST_FAILED = "ingest_failed"
-"""The notice of a message that a flow could not write to its memory."""
+"""Notice of a message that a flow could not write to its memory."""
 BACKGROUND_FAILED = "background_failed"
-"""The notice of background work that raised."""
+"""Notice of background work that raised."""
 
 JUDGE_METRIC_PREFIX = "judge_"
 """Prefix of the measures that a judge model grades."""
 
 TOOL_CALL_DECISION = "call of a tool"
-"""The decision on a tool call of a model; its choice is INVALID_CHOICE for an unknown tool or bad arguments."""
+"""Decision on a tool call of a model; its choice is INVALID_CHOICE for an unknown tool or bad arguments."""
 INVALID_CHOICE = "invalid"
-"""The choice of a model that chose something unknown."""
+"""Choice in a decision, if the model chose something unknown."""
 
 FINAL_MEMORY, AFTER_RESPONSE = CLOSING_STEPS = ("final_memory", "after_response")
 """Steps in which flows write to memory at the end of a turn; the scorer of tool calls ignores them."""

@@ -53,7 +53,7 @@ class Terminated(BaseException):
 
 
 class ConfigError(AgentlabError):
-    """A spec, flag, environment variable or name that cannot be used."""
+    """Spec, flag, environment variable or name that cannot be used."""
 
 
 class MissingExtra(ConfigError):
@@ -80,11 +80,11 @@ def os_errors_as(kind: Callable[[str], AgentlabError], before: str, after: str =
 
 
 class ModelUnavailable(ConfigError):
-    """A named model that cannot be loaded or reached when it is first called."""
+    """Named model that cannot be loaded or reached when it is first called."""
 
 
 class DatasetError(AgentlabError):
-    """A data set that cannot be read; `path` and `line` locate the problem."""
+    """Data set that cannot be read; `path` and `line` locate the problem."""
 
     def __init__(self, problem: str, path: str | Path, line: int | None = None) -> None:
         self.path = Path(path)
@@ -104,7 +104,7 @@ class RecordingError(AgentlabError):
 class NotRecorded(AgentlabError):
     def __init__(self, problem: str, cause: str) -> None:
         self.cause = cause
-        """The difference from the nearest recording, in a few words that can be counted."""
+        """Difference from the nearest recording, in a few words that can be counted."""
         super().__init__(problem)
 
 
@@ -121,14 +121,14 @@ class MemoryUnavailable(AgentlabError):
 
 
 class ToolError(AgentlabError):
-    """A refusal or failure of a tool; the model reads its text."""
+    """Refusal or failure of a tool; the model reads its text."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class ModelError(AgentlabError):
-    """A failed model call; `model` is the model's name."""
+    """Failed model call; `model` is the model's name."""
 
     def __init__(self, problem: str, model: str = "") -> None:
         self.model = model
@@ -141,7 +141,7 @@ class Retryable(ModelError):
     def __init__(self, problem: str, model: str = "", retry_after: float | None = None) -> None:
         super().__init__(problem, model)
         self.retry_after = retry_after
-        """The seconds that the provider asks to wait; None if it reports none."""
+        """Seconds that the provider asks to wait; None if it reports none."""
 
 
 class RateLimited(Retryable):
@@ -172,11 +172,11 @@ class ContentFiltered(ModelError):
 
 
 class Refused(ModelError):
-    """A key, permission or quota problem (HTTP 401, 402, 403)."""
+    """Key, permission or quota problem (HTTP 401, 402, 403)."""
 
 
 class BadRequest(ModelError):
     """The provider rejects this request."""
 
     parameter = ""
-    """The parameter that it does not take at all, by the name it was sent under; "" if something else is wrong."""
+    """Name, as sent, of a parameter that the provider never accepts; "" for any other problem."""

@@ -140,7 +140,7 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
 
     @property
     def truncation(self) -> str:
-        """After how many tokens the limit ended the call; "" if it came to its own end."""
+        """Number of tokens at which the limit ended the call, in words; "" if the model ended it."""
         completion = self.completion
         if completion is None or completion.finish_reason != "length":
             return ""
@@ -163,7 +163,7 @@ class Search(Event, frozen=True, kw_only=True, tag="search"):
     doc_ids: tuple[str, ...] | None = None
     passages: tuple[Passage, ...] = ()
     index: str = ""
-    """The search method and the name of the index."""
+    """Search method and the name of the index."""
 
     @property
     def duration_identity(self) -> Any:
@@ -187,9 +187,9 @@ class Fetch(Event, frozen=True, kw_only=True, tag="fetch"):
     is_billable = True
 
     source: str
-    """The kind of source, such as `web search`."""
+    """Kind of source, such as `web search`."""
     facts: Any = None
-    """The request to the source, as JSON."""
+    """Request to the source, as JSON."""
 
 
 class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
@@ -199,7 +199,7 @@ class MemoryOp(Event, frozen=True, kw_only=True, tag="memory"):
     """`recall`, `remember` or `revise`."""
     text: str
     facts: tuple[Fact, ...] = ()
-    """The facts found, the fact written, or the existing fact that is too similar to write another."""
+    """Facts found, the fact written, or the existing fact that is too similar to write another."""
     written: bool = False
     replaces: str | None = None
     """On `revise`: the id of the fact to replace."""
@@ -224,7 +224,7 @@ class Notice(Event, frozen=True, kw_only=True, tag="notice"):
 
 
 class Step(Event, frozen=True, kw_only=True, tag="step"):
-    """A named part of a flow that groups the events inside it; it costs nothing itself."""
+    """Named part of a flow that groups the events inside it; it costs nothing itself."""
 
     name: str
     text: str = ""

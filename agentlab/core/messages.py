@@ -26,7 +26,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "interr
 
 
 PLAIN = frozenset({type(None), bool, int, float, str})
-"""Types whose values are JSON as they are."""
+"""Types whose values need no conversion to JSON."""
 
 
 def to_json(value: Any) -> Any:
@@ -69,7 +69,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     malformed: str | None = None
-    """The arguments as the model wrote them, if they are not a JSON object."""
+    """Arguments as the model wrote them, if they are not a JSON object."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """Provider data to send back unchanged with the call."""
 
@@ -138,9 +138,9 @@ class Request(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     seed: int | None = None
     max_tokens: int | None = None
-    """Most tokens of the answer."""
+    """Maximum number of tokens of the completion."""
     thought_tokens: int | None = None
-    """Room for what a model thinks before it answers, on top of `max_tokens`; None: the adapter's choice."""
+    """Tokens for the thought of a model, beyond `max_tokens`; None: the default of the provider."""
 
 
 class Completion(Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     message: Message
     usage: Usage = Usage()
     model: str = ""
-    """The model that answered, as the provider names it."""
+    """Model that answered, as the provider names it."""
     finish_reason: FinishReason = "stop"
     thought: str = ""
     """Thought of the model before its reply; only the trace holds it."""
@@ -182,13 +182,13 @@ class Passage(Struct, frozen=True, kw_only=True):
 
 
 class Citation(Struct, frozen=True, kw_only=True):
-    """A pointer from a reply to the passage that supports it."""
+    """Pointer from a reply to the passage that supports it."""
 
     doc_id: str
     passage_id: str
     title: str
     marker: int = 0
-    """The number in the reply, as in `[2]`; 0 if the reply has none."""
+    """Number in the reply, as in `[2]`; 0 if the reply has none."""
 
 
 class Fact(Struct, frozen=True, kw_only=True):
@@ -207,12 +207,12 @@ class AddResult(Struct, frozen=True, kw_only=True):
     """Result of adding a text to a memory."""
 
     fact: Fact
-    """The new fact, or the existing one that is too similar, with its score."""
+    """New fact, or the existing one that is too similar, with its score."""
     is_new: bool
 
 
 class UserTurn(Struct, frozen=True, kw_only=True):
-    """The user's message as a flow sees it, without the expectations of the data set."""
+    """User's message as a flow sees it, without the expectations of the data set."""
 
     text: str
     speaker_id: str | None = None

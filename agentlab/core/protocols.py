@@ -29,7 +29,7 @@ DUPLICATE_THRESHOLD = 0.9
 
 
 class Model(Protocol):
-    """A language model. It does not retry, store or count; it raises the errors of `agentlab.core.errors`."""
+    """Language model. It does not retry, store or count; it raises the errors of `agentlab.core.errors`."""
 
     name: str
     """`provider/model`, as users type it."""
@@ -62,7 +62,7 @@ class IndexedDocument(Protocol):
 
 
 class Index(Protocol):
-    """A read-only index of a corpus; `embedder` is None if queries need no vector."""
+    """Read-only index of a corpus; `embedder` is None if queries need no vector."""
 
     @property
     def name(self) -> str:
@@ -168,7 +168,7 @@ class Memory(Protocol):
 
 
 class ToolContext(Protocol):
-    """The part of a session that a tool may use; `Session` documents each verb."""
+    """Part of a session that a tool may use; `Session` documents each verb."""
 
     @property
     def now(self) -> datetime: ...
@@ -190,7 +190,7 @@ class ToolContext(Protocol):
 
 
 class Tool(Protocol):
-    """A tool for a model; an optional attribute `instruction` explains how to write the arguments."""
+    """Tool for a model; an optional attribute `instruction` explains how to write the arguments."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -255,8 +255,8 @@ class CallResult(Struct, Generic[T], frozen=True, kw_only=True):
     origin: str = "live"
     error: str | None = None
     failure: BaseException | None = None
-    """The error that the caller raises; beside a value, the reason why it could not be recorded."""
+    """Error that the caller raises; beside a value, the reason why it could not be recorded."""
     invalid_usage: str = ""
-    """The impossible token counts that the provider reported, which were dropped."""
+    """Impossible token counts that the provider reported, which were dropped."""
     miss: NotRecorded | None = None
-    """The reason why the call has no recording, in a run with recordings."""
+    """Reason why the call has no recording, in a run with recordings."""

@@ -135,4 +135,4 @@ def _in_environment() -> dict[str, str]:
 
 
 _read: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
-"""The environment at the last reading, and its secrets."""
+"""Environment at the last reading, and its secrets."""

@@ -1,4 +1,4 @@
-"""The live events of a conversation, for listeners such as the terminal, a notebook or a log.
+"""Live events of a conversation, for listeners such as the terminal, a notebook or a log.
 
     stream.on("reply_text", lambda item: print(item.text, end=""))
     stream.on("assistantResponse", show)        # a notice, by the name that the flow gives it

@@ -51,7 +51,7 @@ def load_json(data: bytes) -> Any:
 
 
 def join_surrogates(text: str) -> str:
-    """The text with the halves of a character put together, and one that stays alone replaced: UTF-8 holds none."""
+    """Return `text` with surrogate pairs joined, and half a pair replaced, because UTF-8 has neither."""
     try:
         text.encode()
     except UnicodeEncodeError:

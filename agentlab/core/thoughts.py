@@ -20,7 +20,7 @@ _FORMS = {
     "<|START_THINKING|>": "<|END_THINKING|>",
     "<|channel>thought": "<channel|>",
 }
-"""The marks around a thought, as models write them."""
+"""Marks around a thought, as models write them."""
 _OPENING = re.compile(rf"[\s\ufeff\u200b]*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
 _OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}

@@ -1,4 +1,4 @@
-"""The trace of a conversation and its folds: totals, sums by phase and by turn, latency.
+"""Trace of a conversation and its folds: totals, sums by phase and by turn, latency.
 
 Every number of a run comes from these folds. An event names its predecessors (`after`), so latency is the longest path
 over the events. A wall clock would also measure other work.

@@ -1,4 +1,4 @@
-"""The one form of a vector: a float32 row of unit length whose numbers all fit float16.
+"""Only form of a vector: a float32 row of unit length whose numbers all fit float16.
 
 Recordings store float16. Live vectors are rounded the same way before use, so a replay searches with exactly the
 vectors of the live run. The length of a row is 1 within 0.001.

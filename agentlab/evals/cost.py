@@ -61,7 +61,7 @@ class CacheRules:
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixUse:
-    """A call and the prefix that it shares with earlier calls; all counts in tokens."""
+    """Call and the prefix that it shares with earlier calls; all counts in tokens."""
 
     call: ModelCall
     parts: list[tuple[str, str]]

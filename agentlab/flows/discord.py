@@ -31,9 +31,9 @@ class Settings(TwoStepSettings):
     max_tool_calls: Annotated[int, Ge(0)] = 3
     """Maximum number of tool calls per message."""
     master_id: str = "master"
-    """The id of the user that the assistant belongs to."""
+    """Id of the user that the assistant belongs to."""
     stranger: Literal[1, 2] = 1
-    """The number of the personality for all other users."""
+    """Number of the personality for all other users."""
 
 
 def _base_messages(session: Session, turn: UserTurn) -> list[str]:

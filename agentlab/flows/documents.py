@@ -1,4 +1,4 @@
-"""The steps of the three document flows. Each flow file combines them in its own order."""
+"""Steps of the three document flows. Each flow file combines them in its own order."""
 
 from __future__ import annotations
 

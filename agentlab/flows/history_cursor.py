@@ -1,4 +1,4 @@
-"""A cursor into the stored conversation, for flows with a history of their own."""
+"""Cursor into the stored conversation, for flows with a history of their own."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def import_predictions(predictions: str | Path, out: str | Path, **options: Any)
 
 
 class ShownComparison(Comparison):
-    """A comparison that a notebook shows as a table."""
+    """Comparison that a notebook shows as a table."""
 
     def _repr_markdown_(self) -> str:
         from agentlab.evals.report.views import comparison_markdown

@@ -41,7 +41,7 @@ _A_NAME = f"a text of 1 to {_MAX_NAME_CHARS} characters"
 
 
 class Rows(Protocol):
-    """The facts of one user, locked for one operation."""
+    """Facts of one user, locked for one operation."""
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]: ...
     def get(self, fact_id: str) -> Fact | None: ...
@@ -57,7 +57,7 @@ class Rows(Protocol):
 
 
 class StoredMemory:
-    """A memory on top of `Rows`. With `rows` it exists in this process only; a backend provides stored ones.
+    """Memory on top of `Rows`. With `rows` it exists in this process only; a backend provides stored ones.
 
     Operations run one at a time in a thread, so that no disk or server blocks the event loop.
     """

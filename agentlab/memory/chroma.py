@@ -36,7 +36,7 @@ from agentlab.memory.exact import VectorTable
 
 KEPT_IN = "chroma"
 _ABOUT = "agentlab.json"
-"""A file beside Chroma's own; it names the embedder of the vectors."""
+"""File beside Chroma's own; it names the embedder of the vectors."""
 _HNSW = {"space": "cosine", "max_neighbors": 64, "ef_construction": 400, "ef_search": 800, "num_threads": 1}
 """Settings of the index; Chroma's default is l2 distance.
 
@@ -151,7 +151,7 @@ def _oldest_first(result: Mapping[str, Any]) -> tuple[list[Fact], Vector]:
 
 
 class _Folder:
-    """A folder of Chroma with one client for all memories of this process."""
+    """Folder of Chroma with one client for all memories of this process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

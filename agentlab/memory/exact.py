@@ -20,7 +20,7 @@ _SLACK = 1e-5
 
 
 class Store(Protocol):
-    """The storage behind a table; the table writes to it before it changes itself."""
+    """Storage behind a table; the table writes to it before it changes itself."""
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         """Store facts; a single fact may replace the one with the id `replaces`."""

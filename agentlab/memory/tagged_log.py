@@ -1,4 +1,4 @@
-"""A text file of tagged entries that people can edit, used by the layered agent and the backend `textfile`.
+"""Text file of tagged entries that people can edit, used by the layered agent and the backend `textfile`.
 
     <MEMORY module="ego" kind="user" time="2026-01-05T11:00:00">
     I play the oboe now.
@@ -47,7 +47,7 @@ _WAIT = 10.0
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     module: str
-    """The part of the agent that wrote the entry."""
+    """Part of the agent that wrote the entry."""
     time: datetime
     """`datetime.min` if the file has no readable time."""
     text: str
@@ -56,7 +56,7 @@ class Entry:
 
 
 class TaggedLog:
-    """The entries of one file, oldest first. Methods raise MemoryUnavailable if the file cannot be used."""
+    """Entries of one file, oldest first. Methods raise MemoryUnavailable if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

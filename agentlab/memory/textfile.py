@@ -46,7 +46,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> Tex
 
 
 class _Damaged(Exception):
-    """An error in the content of the file."""
+    """Error in the content of the file."""
 
 
 class TextfileMemory(StoredMemory):

@@ -1,4 +1,4 @@
-"""A stand-in for a memory that cannot be opened: every operation raises MemoryUnavailable."""
+"""Stand-in for a memory that cannot be opened: every operation raises MemoryUnavailable."""
 
 from __future__ import annotations
 

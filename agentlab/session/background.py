@@ -21,7 +21,7 @@ LOOP_ENDING_ERRORS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class BackgroundWork(Traced):
-    """The verbs `parallel` (concurrent work) and `background` (tasks after the reply, one at a time)."""
+    """Verbs `parallel` (concurrent work) and `background` (tasks after the reply, one at a time)."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
@@ -100,7 +100,7 @@ class BackgroundWork(Traced):
 
 
 class _BackgroundTask(Struct, frozen=True, eq=False):
-    """A waiting or running background task."""
+    """Waiting or running background task."""
 
     started_in: Scope
     number: int

@@ -40,7 +40,7 @@ class Scope(NamedTuple):
 
 
 class Clock:
-    """The clock of one conversation. Each concurrent task has its own scope."""
+    """Clock of one conversation. Each concurrent task has its own scope."""
 
     def __init__(self, trace: Trace, stream: Stream, recorded_duration: RecordedDuration) -> None:
         self.trace = trace

@@ -1,4 +1,4 @@
-"""The stored messages of one conversation, in the order in which its flow saves them.
+"""Stored messages of one conversation, in the order in which its flow saves them.
 
 A chat stores them on disk with its turns; a run drops them with the conversation.
 """

@@ -1,4 +1,4 @@
-"""The session's verbs on long-term memory: recall, remember, revise."""
+"""Session's verbs on long-term memory: recall, remember, revise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentlab.session.traced import Traced
 
 
 class MemoryVerbs(Traced):
-    """The verbs on memory; without a memory they do nothing and write no event."""
+    """Verbs on memory; without a memory they do nothing and write no event."""
 
     _last_fact: tuple[str, int] = ("", 0)
 

@@ -1,4 +1,4 @@
-"""The session of one conversation, with the verbs that a flow calls.
+"""Session of one conversation, with the verbs that a flow calls.
 
     passages = await session.retrieve("When is a player offside?")
     completion = await session.complete(messages, tools=session.tool_specs())

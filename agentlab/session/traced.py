@@ -1,4 +1,4 @@
-"""The base of a session: its trace, clock, gateway and settings (`Has`), and its simplest verbs.
+"""Base of a session: its trace, clock, gateway and settings (`Has`), and its simplest verbs.
 
 A fork continues a conversation with the `Has` of another session.
 """
@@ -49,7 +49,7 @@ class Files(Struct, frozen=True, kw_only=True):
     """Folders of a conversation."""
 
     workspace: Path | None = None
-    """The initial content of the file tools' folder; None: empty."""
+    """Initial content of the file tools' folder; None: empty."""
     edits_in_place: bool = False
     """True if the file tools work in `workspace` itself; else in a copy that is deleted with the session."""
     folder: Path | None = None
@@ -57,10 +57,10 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Has(Struct, frozen=True, kw_only=True):
-    """Everything that a session answers with."""
+    """Settings and parts that decide how a session answers."""
 
     settings: Any = None
-    """The settings of the flow."""
+    """Settings of the flow."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     generation: Generation = Generation()
     tools: dict[str, Tool] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Has(Struct, frozen=True, kw_only=True):
 
 
 class Traced:
-    """A conversation with its simplest verbs; each appends one event to the trace."""
+    """Conversation with its simplest verbs; each appends one event to the trace."""
 
     def __init__(
         self, *, trace: Trace, gateway: Gateway, now: datetime, has: Has | None = None, stream: Stream | None = None
@@ -109,7 +109,7 @@ class Traced:
 
     @property
     def current_time(self) -> datetime:
-        """The start of the turn plus its modelled seconds so far; a replay has the same times."""
+        """Start of the turn plus its modelled seconds so far; a replay has the same times."""
         return self.now + timedelta(seconds=self._clock.elapsed)
 
     def change(self, **parts: Any) -> None:

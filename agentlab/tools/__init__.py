@@ -10,8 +10,8 @@
 
 A tool receives a `ToolContext`, the part of a session that it may use. `manual` renders tools for a prompt.
 
-`documents`, `memory`, `files`, `web` with `pages`, `ask`, `clock`: the tools. `stub`: tools from the data set. `mcp/`:
-MCP servers and scripts of a data folder.
+`documents`, `memory`, `files`, `web`, `ask`, `clock`: the tools. `pages`: fetching of web pages, with its limits.
+`stub`: tools from the data set. `mcp/`: MCP servers and scripts of a data folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Work = Callable[[dict[str, Any], ToolContext], Awaitable[str]]
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """A function that a model can call. It raises ToolError with a sentence that helps the model."""
+    """Function that a model can call. It raises ToolError with a sentence that helps the model."""
 
     spec: ToolSpec
     run: Work

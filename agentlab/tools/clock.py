@@ -1,4 +1,4 @@
-"""A tool that returns the current date and time."""
+"""Tool that returns the current date and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool with which the model searches the indexed documents."""
+"""Tool with which the model searches the indexed documents."""
 
 from __future__ import annotations
 

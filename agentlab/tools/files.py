@@ -43,7 +43,7 @@ def _special_files(folder: str, names: list[str]) -> list[str]:
 
 
 WORKSPACE: Slot[Path] = Slot(_open_workspace)
-"""The workspace: the folder of the spec if the session edits it in place, otherwise a temporary folder."""
+"""Workspace: the folder of the spec if the session edits it in place, otherwise a temporary folder."""
 
 
 @tool(
@@ -125,7 +125,7 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
 
 
 class _InvalidPath(Exception):
-    """The reason why a file is rejected; the message follows the name of the file."""
+    """Reason why a file is rejected; the message follows the name of the file."""
 
 
 @contextlib.contextmanager

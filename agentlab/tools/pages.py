@@ -59,7 +59,7 @@ class Page:
 
 
 class _Unreadable(Exception):
-    """The reason why a page has no text, in words."""
+    """Reason why a page has no text, in words."""
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -139,7 +139,7 @@ def _checked_resolver(allowed: AddressCheck) -> AbstractResolver:
     from aiohttp import ThreadedResolver
 
     class CheckedResolver(ThreadedResolver):
-        """A resolver that refuses a name if any of its addresses is not allowed."""
+        """Resolver that refuses a name if any of its addresses is not allowed."""
 
         async def resolve(self, *args: Any, **options: Any) -> Any:
             rows = await super().resolve(*args, **options)

@@ -18,7 +18,7 @@ NEUTRAL = '{"status": "success"}'
 
 
 class StubTools:
-    """The tools of one conversation; `begin_turn` sets the results of the next turn."""
+    """Tools of one conversation; `begin_turn` sets the results of the next turn."""
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self.tools = tuple(FunctionTool(spec, self._next_result_of(spec.name)) for spec in specs)

@@ -1,4 +1,4 @@
-"""A tool that searches the web with DuckDuckGo and lets the model sum up the pages.
+"""Tool that searches the web with DuckDuckGo and lets the model sum up the pages.
 
 The search with the text of its pages is one recorded call, so a replay needs no network. The summary is a separate
 model call. The search engine's snippet replaces a page that cannot be downloaded. A failed search is recorded, too, and

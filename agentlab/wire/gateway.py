@@ -1,4 +1,4 @@
-"""The gateway of a conversation: every call is keyed, looked up, merged, queued, retried and recorded here.
+"""Gateway of a conversation: every call is keyed, looked up, merged, queued, retried and recorded here.
 
     recorder = Recorder("replay", Recordings.open(Path("evals/recordings"), "flows"))
     gateway = Gateway(recorder, model, embedder, flow="tools", conversation="laws-001", epoch=0)
@@ -59,12 +59,12 @@ class _RequestIdentity(NamedTuple):
     in_flight_key: str
     key: str
     entry: Row
-    """The row to record, without the completion."""
+    """Row to record, without the completion."""
     recorded: NormalisedRequest | None = None
 
 
 class _Call(Attempts):
-    """The attempts at one request, and the text they stream."""
+    """Attempts at one request, and the text they stream."""
 
     def __init__(self, gateway: Gateway, emit: Emit, on_restart: Callable[[], None]) -> None:
         super().__init__(gateway.retries, gateway.longest_wait)

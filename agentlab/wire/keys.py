@@ -25,7 +25,7 @@ _SETTINGS = [field for field in field_defaults(Request) if field[0] not in ("mes
 
 Row = dict[str, Any]
 Occurrence = int | list[int]
-"""A count of equal calls; in parallel work the branch numbers and then a count, so that no key depends on speed."""
+"""Count of equal calls; in parallel work the branch numbers and then a count, so that no key depends on speed."""
 
 
 def digest(value: Any) -> str:
@@ -35,11 +35,11 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class NormalisedRequest:
-    """A request in its stored form: ids normalised, messages and tools replaced by their hashes."""
+    """Request in its stored form: ids normalised, messages and tools replaced by their hashes."""
 
     fields: Row
     parts: Mapping[str, Row]
-    """The `message` and `tool` lines by id."""
+    """`message` and `tool` lines by id."""
 
     def key(self, occurrence: Occurrence) -> str:
         """Return the key; `occurrence` counts equal calls so far: a repeated call has its own recording."""

@@ -114,7 +114,7 @@ class KeyLimits:
 
 @dataclass
 class Ticket:
-    """An admitted call: its cost, the key it is charged to, and the time it was sent."""
+    """Admitted call: its cost, the key it is charged to, and the time it was sent."""
 
     limiter: RateLimiter
     charged: KeyLimits
@@ -154,7 +154,7 @@ class Ticket:
 
 
 CURRENT: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
-"""The ticket of the current call; None if the call is not limited."""
+"""Ticket of the current call; None if the call is not limited."""
 
 
 @dataclass
@@ -211,7 +211,7 @@ class RateLimiter:
         self._spec = KeyLimits(
             {kind: TokenBucket(n, n / 60, max(1.0, n / 60), clock()) for kind, n in given.items() if n}
         )
-        """The limits of the spec, for all keys together; the limits of the provider apply as well."""
+        """Limits of the spec, for all keys together; the limits of the provider apply as well."""
         max_size = math.inf if concurrent is None else float(concurrent)
         self._window = Window(max_size, min(float(max(1, PROBE_CONCURRENCY // process_count)), max_size))
         self._slowed_at = -math.inf
@@ -220,7 +220,7 @@ class RateLimiter:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, flow: str, tokens: int = 0) -> Ticket:
-        """Wait until a call of `flow` with about so many tokens may be sent; returns its ticket."""
+        """Wait until a call of `flow` with about `tokens` tokens may be sent; returns its ticket."""
         cost, began = {"requests": 1, "tokens": tokens}, self.clock()
         if not self._waiting and self._seconds_until_admitted(cost, began) <= 0:
             return self._admit(cost, began)

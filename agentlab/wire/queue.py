@@ -63,7 +63,7 @@ class Timed(NamedTuple, Generic[T]):
 
 @dataclass(eq=False)
 class LazyService(Generic[C]):
-    """A model or an embedder with its queue; it is connected and started at the first call."""
+    """Model or an embedder with its queue; it is connected and started at the first call."""
 
     name: str
     """Its name in results."""
@@ -108,7 +108,7 @@ class LazyService(Generic[C]):
         mark_sent: Callable[[], None] = lambda: None,
         within: float | None = None,
     ) -> Timed[T]:
-        """Wait for the turn of `flow`, then return the timed result of `work` on the model or embedder.
+        """Wait until `flow` may call, then return the timed result of `work` on the model or embedder.
 
         `mark_sent` is called when the work starts. Raises Unreachable after `within` seconds of work.
         """

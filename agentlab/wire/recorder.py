@@ -35,7 +35,7 @@ class Recorder:
         self.recordings = recordings
         self.always_asks = always_asks
         self.former_max_tokens: int | None = None
-        """A token limit of older versions: a request that was recorded with it is found as well."""
+        """Token limit of older versions: a request that was recorded with it is found as well."""
         self.single_flight = SingleFlight()
 
     @cached_property

@@ -33,7 +33,7 @@ class ToolPart(Struct, tag_field="kind", tag="tool"):
 
 
 class Parts(Struct):
-    """The messages and tools of a request, by hash; its settings are further keys beside them."""
+    """Messages and tools of a request, by hash; its settings are further keys beside them."""
 
     messages: list[str]
     tools: list[str]

@@ -53,7 +53,7 @@ _CHECKSUM_BYTES = len(', "check": "0123456789ab"}\n')
 
 
 class Line(NamedTuple):
-    """A line with a valid checksum, decoded at each use.
+    """Line with a valid checksum, decoded at each use.
 
     A hundred thousand decoded lines would take ten seconds and be a million objects for the garbage collector.
     """
@@ -77,7 +77,7 @@ class Line(NamedTuple):
 
 
 class RecordingsFile:
-    """The lines of one file that were read so far, by key or id; two answers to one request are an error."""
+    """Lines of one file that were read so far, by key or id; two answers to one request are an error."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,7 +180,7 @@ class RecordingsFile:
 
 
 class Recordings:
-    """The recordings of a spec and of the others that it names; new ones go to its own file.
+    """Recordings of a spec and of the others that it names; new ones go to its own file.
 
     The first file with a key wins: the spec's own file, then the others in their order.
     """

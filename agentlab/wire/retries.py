@@ -31,11 +31,11 @@ _jitter = random.Random()
 
 
 class Attempts:
-    """The attempts at one call: a first one and at most `retries` more."""
+    """Attempts at one call: a first one and at most `retries` more."""
 
     def __init__(self, retries: int = RETRIES, longest_wait: float | None = None) -> None:
         self.number = 1
-        """The number of the current attempt."""
+        """Number of the current attempt."""
         self.lost_seconds = 0.0
         """Seconds of failed attempts and of the pauses after them."""
         self._began = 0.0

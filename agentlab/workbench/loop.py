@@ -1,4 +1,4 @@
-"""An event loop in its own thread, which scripts, the command line and notebooks use in the same way."""
+"""Event loop in its own thread, which scripts, the command line and notebooks use in the same way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDING_SECONDS = 10
 
 
 class Loop:
-    """The event loop of a workbench's sessions; the first call of `submit` starts it."""
+    """Event loop of a workbench's sessions; the first call of `submit` starts it."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

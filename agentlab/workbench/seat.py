@@ -1,4 +1,4 @@
-"""The parts of a session that depend on the conversation and not on the flow."""
+"""Parts of a session that depend on the conversation and not on the flow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentlab.workbench.variants import Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """The parts of one conversation for its session. A missing part is new, empty or taken from the spec."""
+    """Parts of one conversation for its session. A missing part is new, empty or taken from the spec."""
 
     trace: Trace
     index: Index | None = None
@@ -30,7 +30,7 @@ class Seat:
     now: datetime | None = None
     stream: Stream = field(default_factory=Stream)
     mcp: Path | None = None
-    """A file of MCP servers whose tools are added; it replaces the `mcp` of the spec."""
+    """File of MCP servers whose tools are added; it replaces the `mcp` of the spec."""
     live: bool = False
     """True for a chat. It adopts changed tools of servers, reports their problems, and edits the spec's folder `files`
     in place."""

@@ -1,4 +1,4 @@
-"""The spec of a run, a YAML file without unknown keys. The command line overrides it; it overrides the environment.
+"""Spec of a run, a YAML file without unknown keys. The command line overrides it; it overrides the environment.
 
 name: flows
 datasets: [datasets/laws]
@@ -125,7 +125,7 @@ FlowEntry = Annotated[
         lambda entry: {"flow": entry} if isinstance(entry, str) else entry, json_schema_input_type=str | FlowSpec
     ),
 ]
-"""A flow in a spec: its name, or a variant."""
+"""Flow in a spec: its name, or a variant."""
 
 
 class Spec(Strict):

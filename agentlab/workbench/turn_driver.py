@@ -1,4 +1,4 @@
-"""The driver of one session's turns; all turns start and end here.
+"""Driver of one session's turns; all turns start and end here.
 
     driver = TurnDriver(session)
     result = await driver.play(variant.respond, 0, UserTurn(text="How wide is the goal?"))

@@ -27,11 +27,11 @@ from agentlab.workbench.spec import FlowSpec, GenerationSpec, RetrievalSpec, Spe
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A flow with validated settings; `label` names it in the results."""
+    """Flow with validated settings; `label` names it in the results."""
 
     label: str
     flow: Any
-    """The flow's module or object."""
+    """Flow's module or object."""
     settings: Any
     prompts: Mapping[str, str]
     prompt_sources: Mapping[str, str]

@@ -45,7 +45,7 @@ CLOSING_SECONDS = 90
 
 
 class Workbench:
-    """The parts of one spec's sessions. `objects` replaces plug-ins of the spec, by room and name.
+    """Parts of one spec's sessions. `objects` replaces plug-ins of the spec, by room and name.
 
     `sharers` is the number of processes that share the rate limits of this spec.
     """
@@ -81,7 +81,7 @@ class Workbench:
 
     @cached_property
     def recorder(self) -> Recorder:
-        """The recorder of this spec's calls; raises ConfigError or RecordingError for an unusable folder."""
+        """Recorder of this spec's calls; raises ConfigError or RecordingError for an unusable folder."""
         mode, folder = self.spec.mode, Path(self.spec.recordings)
         if mode == "live":
             return Recorder()
@@ -90,7 +90,7 @@ class Workbench:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """The embedder for passages and graded texts, which uses recorded vectors if there are any."""
+        """Embedder for passages and graded texts, which uses recorded vectors if there are any."""
         # A fast embedder needs no queue, which merges equal calls.
         embedder = self._queries.connect() if self._embeds_faster_than_cache else self._queries
         return RecordedEmbedder(embedder, self._queries.endpoint, self.recorder)

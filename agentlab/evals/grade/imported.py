@@ -47,7 +47,7 @@ def _float(number: float) -> float:
 
 
 class Known:
-    """The reported fields of an imported answer, with the names of TurnOutcome or Reply.
+    """Reported fields of an imported answer, with the names of TurnOutcome or Reply.
 
     Reading any other field raises FieldUnknown.
     """

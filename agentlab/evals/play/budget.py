@@ -63,7 +63,7 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
 
 
 class Budget:
-    """The budget of a run, and the spending so far."""
+    """Budget of a run, and the spending so far."""
 
     def __init__(self, limits: BudgetSpec, cost: Callable[[str, Usage], float | None]) -> None:
         """Take the limits, and `cost`, which returns the dollars of a call from model and usage."""

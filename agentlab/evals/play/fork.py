@@ -27,7 +27,7 @@ from agentlab.workbench.workbench import Workbench
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """A fork of the run in the folder `of`.
+    """Fork of the run in the folder `of`.
 
     `source_variants` maps a label of the new run to the variant that plays the first `turn` turns.
     """

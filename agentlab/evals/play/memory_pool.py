@@ -1,4 +1,4 @@
-"""The memory of each trial of a run: an empty one, or for a question a snapshot of a filled one."""
+"""Memory of each trial of a run: an empty one, or for a question a snapshot of a filled one."""
 
 from __future__ import annotations
 

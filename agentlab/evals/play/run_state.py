@@ -53,7 +53,7 @@ class Played:
 
 
 class Earlier:
-    """The trials in a run folder, as they are before this process writes to it."""
+    """Trials in a run folder, as they are before this process writes to it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path

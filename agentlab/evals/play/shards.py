@@ -45,7 +45,7 @@ _Limit = TypeVar("_Limit", LimitSpec, BudgetSpec)
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """The task of a worker, which may run on another machine."""
+    """Task of a worker, which may run on another machine."""
 
     spec: Spec
     objects: Mapping[tuple[str, str], Any]

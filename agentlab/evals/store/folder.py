@@ -1,4 +1,4 @@
-"""The run folder: `run.json`, then `turns.jsonl` and `calls.jsonl`, written line by line during the run.
+"""Run folder: `run.json`, then `turns.jsonl` and `calls.jsonl`, written line by line during the run.
 
 A line is written completely or not at all. So a killed run loses at most its running turns, and `--resume` continues
 a run that stopped on a full disk. A live event is written at once, a replayed one with its turn's row. A turn's row
@@ -278,7 +278,7 @@ class RunFolder:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The traces, each decoded on access."""
+        """Traces, each decoded on access."""
         return Ledger(self.open_files(CALLS))
 
 

@@ -86,7 +86,7 @@ class LedgerEncoder:
 
 
 class _AttemptFields(Struct):
-    """The fields that identify the attempt of a line."""
+    """Fields that identify the attempt of a line."""
 
     flow: str
     conversation: str
@@ -152,7 +152,7 @@ class LineIndex:
 
 
 class Ledger(Mapping[TrialKey, Trace]):
-    """The last attempt of every trial that has events; a trace is decoded on access."""
+    """Last attempt of every trial that has events; a trace is decoded on access."""
 
     def __init__(self, files: Sequence[ReadOnlyFile]) -> None:
         self._lines = LineIndex(files)

@@ -1,4 +1,4 @@
-"""The memory of one conversation, folded from its trace: each fact, the turn that wrote it and those that read it.
+"""Memory of one conversation, folded from its trace: each fact, the turn that wrote it and those that read it.
 
 `run.memory("memory-007", "chatbox")` returns it; a notebook shows it as a table.
 """
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class FactHistory:
-    """A fact and its history; turns count from 0."""
+    """Fact and its history; turns count from 0."""
 
     fact: Fact
     written: int | None = None
     """The turn that wrote it; None if it existed before."""
     replaced_by: str | None = None
     read: list[int] = field(default_factory=list)
-    """The turns that recalled it."""
+    """Turns that recalled it."""
 
 
 class MemoryView:
-    """The facts of one conversation in one flow, in the order of their first operation.
+    """Facts of one conversation in one flow, in the order of their first operation.
 
     Of earlier facts it contains only those that were read. It does not see a flow's own memory, such as that of `ego`.
     """

@@ -53,7 +53,7 @@ class _Data(Struct):
 
 
 class Header(Struct):
-    """The fields of `run.json` that programs read; the others are for people."""
+    """Fields of `run.json` that programs read; the others are for people."""
 
     format: int
     run_id: str
@@ -93,14 +93,14 @@ class _Turn(Struct, frozen=True, kw_only=True):
 
 
 class TurnRow(_Turn, frozen=True, kw_only=True):
-    """A played or imported turn: its message and reply, costs and scores."""
+    """Played or imported turn: its message and reply, costs and scores."""
 
     flow: str
     dataset: str
     conversation: str
     turn: int
     category: Any = UNSET
-    """The conversation's category in its data set."""
+    """Conversation's category in its data set."""
     epoch: int
     take: int
     """Number of the attempt, from 0."""
@@ -130,13 +130,13 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
 
 
 class Value(Struct, frozen=True):
-    """The part of a score that figures need."""
+    """Part of a score that figures need."""
 
     value: float | bool | None
 
 
 class TurnFigures(_Turn, frozen=True, kw_only=True):
-    """The figures of a turn row: tables and comparisons read them without decoding its texts."""
+    """Figures of a turn row: tables and comparisons read them without decoding its texts."""
 
     flow: str
     conversation: str
@@ -203,7 +203,7 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
     """Phase -> `calls` of every kind, `input_tokens`, `output_tokens` and `seconds`."""
     scores: dict[str, MetricSummary]
     ingest: Sums | UnsetType = UNSET
-    """The part of the sums that filled memories; only if the flow filled them."""
+    """Part of the sums that filled memories; only if the flow filled them."""
 
     def per_turn(self, name: str) -> float | None:
         """Return the sum `name` divided by the number of turns; None if unknown."""
@@ -226,7 +226,7 @@ class Reuse(Struct, frozen=True, kw_only=True):
 
 
 class Quarantined(Struct, frozen=True, order=True):
-    """A trial whose calls do not add up, and the cause; `--resume` plays it again."""
+    """Trial whose calls do not add up, and the cause; `--resume` plays it again."""
 
     flow: str
     conversation: str
@@ -235,7 +235,7 @@ class Quarantined(Struct, frozen=True, order=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The stable machine interface of a run."""
+    """Stable machine interface of a run."""
 
     run_id: str
     status: str

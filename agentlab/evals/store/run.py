@@ -89,7 +89,7 @@ class StoredRun:
 
     @cached_property
     def result(self) -> Summary:
-        """The summary as a typed record."""
+        """Summary as a typed record."""
         try:
             return from_json(Summary, self.summary)
         except ValueError as problem:

@@ -1,4 +1,4 @@
-"""A history of user, agent and tool messages that can be trimmed to a limit of tokens. The agent has its own name.
+"""History of user, agent and tool messages that can be trimmed to a limit of tokens. The agent has its own name.
 
     history = ChatHistory(agent="miyori")
     history.add_message("user", "What is the weather in Bern?")

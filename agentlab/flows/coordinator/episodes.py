@@ -1,4 +1,4 @@
-"""The memory of the coordinator: searches before or beside a turn, and writes after it.
+"""Memory of the coordinator: searches before or beside a turn, and writes after it.
 
     before   build_context    facts nearest to the prompt, or those of an earlier search
     beside   stream           with `memory_read: stream`, a search for this prompt while the model replies
@@ -43,7 +43,7 @@ FACTS_SCHEMA = {
 
 @dataclass
 class Episodes:
-    """The coordinator's memory in one conversation."""
+    """Coordinator's memory in one conversation."""
 
     settings: CoordinatorSettings
     _prefetched: dict[str, Fact] | None = None

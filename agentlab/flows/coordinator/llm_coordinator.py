@@ -1,4 +1,4 @@
-"""The loop of the flow `coordinator`: one turn with tool calls, for any provider.
+"""Loop of the flow `coordinator`: one turn with tool calls, for any provider.
 
      1  read the user's prompt               6  add the prompt to the history
      2  add the date and time                7  trim the history if it is above the limit

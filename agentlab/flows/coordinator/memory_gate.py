@@ -1,4 +1,4 @@
-"""The memory gate by wording, without a model call: does a prompt state a fact worth storing?
+"""Memory gate by wording, without a model call: it detects prompts that state a fact.
 
 states_a_fact("My sister moved to Bergen.")          # True
 states_a_fact("What is the time at the moment?")     # False: a question

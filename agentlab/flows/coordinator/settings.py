@@ -17,7 +17,7 @@ from agentlab.flows.text_files import TextFile
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorSettings:
     agent: Annotated[str, AfterValidator(own_name)] = "miyori"
-    """The agent's name in the history and in logs."""
+    """Agent's name in the history and in logs."""
     system_instruction: TextFile = str(Path(__file__).parent / "instructions" / "coordinator.txt")
     """Path of the text file with the system instruction of every call."""
     tools: tuple[str, ...] | None = None

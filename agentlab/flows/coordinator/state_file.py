@@ -1,4 +1,4 @@
-"""The coordinator's state between chats, a file in the session's folder: its history and unconsolidated episodes.
+"""Coordinator's state between chats, a file in the session's folder: its history and unconsolidated episodes.
 
 The stored conversation contains only the messages. The tool calls, their results and the context before each prompt are
 only in this file. A file of another conversation, or one that cannot be read, restores no history.

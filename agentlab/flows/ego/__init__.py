@@ -3,7 +3,7 @@
 `agent`: the outer layer. `planner`: strategy and steps. `react`: carries out the steps. `prompting`: its model calls.
 `memory`, `short_term`: its memory files; the part that prompts show. `own_tools`: its tools for itself.
 `tool_choice`: tools that a prompt shows. `parameters`: repairs arguments. `commands`: commands of users to the memory.
-`personalities/`: its personalities.
+`prompts.yaml`, `personalities/`: its prompts and personalities.
 """
 
 from __future__ import annotations

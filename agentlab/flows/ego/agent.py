@@ -1,4 +1,4 @@
-"""The outer layer of the layered agent: it receives the message, runs attempts and writes the reply.
+"""Outer layer of the layered agent: it receives the message, runs attempts and writes the reply.
 
 1  store the message in short-term memory; run a memory command directly, its result is the reply
 2  let the model choose and sum up the relevant memories
@@ -58,7 +58,7 @@ class EgoSettings:
     max_retries: Annotated[int, Ge(0)] = 1
     """Further attempts while the score is at or below the threshold."""
     success_threshold: Annotated[float, Ge(0), Le(100)] = 80.0
-    """The score, out of 100, above which an attempt is good enough."""
+    """Score, out of 100, above which an attempt is good enough."""
     short_term_tokens: Annotated[int, Gt(0)] = 1_500
     """Maximum tokens of short-term memory in a prompt, newest turns first. User messages are complete, results of steps
     are shortened."""
@@ -75,7 +75,7 @@ class EgoSettings:
     maintain_every: Annotated[int, Ge(0)] = 0
     """Number of responses after which the agent maintains long-term memory; 0: only on request or by plan."""
     data: str | None = None
-    """The agent's data folder, or LLM_AGENT_DATA_DIR: tools, servers, prompts, and in a chat its memory. In a
+    """Agent's data folder, or LLM_AGENT_DATA_DIR: tools, servers, prompts, and in a chat its memory. In a
     comparison each conversation starts with an empty memory of its own."""
 
 

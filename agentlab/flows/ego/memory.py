@@ -59,7 +59,7 @@ class EgoMemory:
     responses: int = 0
     """Number of responses in this conversation."""
     _latest: datetime | None = None
-    """The time of the newest entry."""
+    """Time of the newest entry."""
     _maintained: int = 0
     """Index of the first entry of the next maintenance, which handles a window of entries, oldest first."""
 

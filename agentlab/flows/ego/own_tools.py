@@ -1,4 +1,4 @@
-"""The layered agent's own tools: reflection and maintenance of long-term memory."""
+"""Layered agent's own tools: reflection and maintenance of long-term memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layered agent's planner: one model call makes a strategy with steps, and the planner checks their tools."""
+"""Layered agent's planner: one model call makes a strategy with steps, and the planner checks their tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layered agent's coordinator: it runs a strategy step by step and evaluates the results.
+"""Layered agent's coordinator: it runs a strategy step by step and evaluates the results.
 
 until the iterations are used up:
     next step    a simple strategy's planned step; otherwise the prompt `next_step` chooses one from the last results
@@ -74,7 +74,7 @@ class Execution:
     """Query that selects the tools if not all fit into the prompt."""
     strategy: Strategy
     tools: Sequence[Tool]
-    """The tools of the last prompt."""
+    """Tools of the last prompt."""
     lessons: Sequence[str]
     """Lessons of earlier attempts."""
     earlier: Sequence[StepResult] = ()
@@ -88,7 +88,7 @@ class Execution:
 
     @property
     def last_evaluation(self) -> Evaluation | None:
-        """The last evaluation; None if no step was evaluated."""
+        """Last evaluation; None if no step was evaluated."""
         return next((step.evaluation for step in reversed(self.steps) if step.evaluation is not None), None)
 
     @property
@@ -103,7 +103,7 @@ class Execution:
 
     @property
     def successful_steps(self) -> list[StepResult]:
-        """The steps with a result, those of earlier attempts first."""
+        """Steps with a result, those of earlier attempts first."""
         return [step for step in (*self.earlier, *self.steps) if not step.failed]
 
     def results(self) -> str:

@@ -12,7 +12,7 @@ from agentlab.flows.ego.prompting import truncate_to_bytes
 from agentlab.memory.tagged_log import Entry
 
 USER_KINDS = ("user", "command")
-"""The kinds of entry that start a turn."""
+"""Kinds of entry that start a turn."""
 MAX_ENTRY_BYTES = 400
 """Maximum bytes of an entry that is neither a user message nor a response."""
 _MIN_BYTES = 60
@@ -21,7 +21,7 @@ _LINE_OVERHEAD = 30
 """Estimated bytes of a line beside its text."""
 
 RenderedEntry = tuple[Entry, str]
-"""An entry and its text in a prompt."""
+"""Entry and its text in a prompt."""
 
 
 def kind_of(entry: Entry) -> str:

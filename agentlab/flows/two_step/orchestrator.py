@@ -1,4 +1,4 @@
-"""The workflow of `chatbox` and `discord`, which differ only in the hooks of `Profile`.
+"""Workflow of `chatbox` and `discord`, which differ only in the hooks of `Profile`.
 
     1  base system messages                     the personality and messages of the profile
     2  automatic memory read                    facts nearest to the raw user message, for the end of the prompt
@@ -73,7 +73,7 @@ class TwoStepSettings:
     """Role of facts, tool errors and the speaker's name. They are untrusted; models follow text in the system role more
     often."""
     personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
-    """A folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
+    """Folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Profile:
     speaker: Callable[[Session, UserTurn], list[str]] = lambda session, turn: []
     """Messages after them that identify the speaker by a name of the speaker's choice."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
-    """The user's message in the form that the history stores."""
+    """User's message in the form that the history stores."""
     facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
     """Name of the prompt that lists the facts and the user they are about."""
     allowed_tools: tuple[str, ...] | None = None
@@ -100,15 +100,15 @@ def personality(session: Session, name: str) -> str:
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """The state that the steps of one turn share."""
+    """State that the steps of one turn share."""
 
     session: Session
     messages: list[Message]
-    """The conversation in the form of a request, with tool results."""
+    """Conversation in the form of a request, with tool results."""
     tools: Sequence[ToolSpec]
-    """The tools that the profile allows."""
+    """Tools that the profile allows."""
     listed_facts: str
-    """The facts nearest to the message, one per line."""
+    """Facts nearest to the message, one per line."""
     facts_prompt: str = "facts"
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
@@ -118,7 +118,7 @@ class PreparedTurn:
 
     @property
     def memory_context(self) -> list[Message]:
-        """The message with the facts; empty without facts."""
+        """Message with the facts; empty without facts."""
         if not self.listed_facts:
             return []
         return [_context_message(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]

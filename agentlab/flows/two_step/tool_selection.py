@@ -1,4 +1,4 @@
-"""The two model calls of a tool use: the first chooses a tool, the second writes its arguments.
+"""Two model calls of a tool use: the first chooses a tool, the second writes its arguments.
 
 Both request JSON with a schema. A `ToolUse` is the outcome, also for the provider's own tool calls, and renders the
 text for the history.
@@ -31,11 +31,11 @@ NO_TOOL = "none"
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A tool call with its result, which may be an error."""
+    """Tool call with its result, which may be an error."""
 
     tool: str
     arguments: str
-    """The text of the model; `none` without arguments."""
+    """Text of the model; `none` without arguments."""
     result: str
     error: bool
     """True if the tool did not run or failed."""
