@@ -9,6 +9,7 @@ A flow file may also define:
 * `MEMORY`, True for a long-term memory unless the spec turns it off
 * `ENVIRONMENT`, environment variables for a setting, the provider or the model
 * `CALLS_PER_TURN`, for estimates
+* `max_calls`, a function of the settings: the most model calls of a turn
 * `write_memory`, a coroutine that stores a message of a memory set without a reply
 * `facts`, a function of the session that lists the facts of the flow's own memory
 * `DATA_TOOLS`, True to offer the scripts and MCP servers of the folder in the setting `data` as tools

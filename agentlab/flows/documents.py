@@ -45,6 +45,12 @@ class DocumentToolSettings(DocumentSettings):
     """Maximum length of the document list in the prompt, in tokens of four characters."""
 
 
+def max_calls(settings: DocumentSettings) -> int:
+    """Return the most model calls of a turn: a rewritten query, rounds with tools, and the answer."""
+    rounds = settings.max_rounds if isinstance(settings, DocumentToolSettings) else 0
+    return settings.rewrite_query + rounds + 1
+
+
 async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence[Message]) -> tuple[Passage, ...]:
     """Search all documents for the user's message, if retrieval is available and useful for it."""
     query = turn.text

@@ -100,6 +100,7 @@ class Lab:
             "name": f"the spec {spec.name}",
             "datasets": {dataset.name: dataset.digest for dataset in bench.datasets()},
             "graders": fingerprints(bench.scorers, bench.embedder.name),
+            "stops": bench.stops,
         }
         labels = [variant.label for variant in bench.variants]
         gate_options = {name: options.pop(name) for name in GATE_OPTIONS if name in options}

@@ -119,6 +119,9 @@ class FlowSpec(BaseModel):
         return self.label or self.flow
 
 
+Stopped = Literal[
+    "llm_calls", "embedding_calls", "tool_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s"
+]
 FlowEntry = Annotated[
     FlowSpec,
     BeforeValidator(
@@ -179,6 +182,11 @@ class Spec(Strict):
     prompts: dict[str, dict[str, str]] = Field({}, description="texts that replace prompts, by flow and prompt name")
     budget: BudgetSpec = BudgetSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
+    stops: dict[Stopped, Annotated[float, Field(gt=0)]] = Field(
+        {},
+        description="most that a turn of any flow can take of a cost, by its own limits; a gate passes no cost without"
+        " one (default: the calls that the settings of rag_only, tools and tools_rag_fallback allow)",
+    )
     limits: dict[str, LimitSpec] = Field(
         {}, description="rate limits by model, `openai/gpt-x` or `openai/*`; limits in response headers apply, too"
     )

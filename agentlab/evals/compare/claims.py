@@ -104,14 +104,14 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
         if paired.changed:
             lost = (
                 1.0
-                if few
+                if few or math.isinf(paired.max_change[0])
                 else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judgement.margin)
             )
         worse = judgement.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be non-inferior"
         limit = "equal on these turns"
         if paired.changed:
-            limit = f"at most {format_number(judgement.bound, '+')} worse, margin {format_number(judgement.margin)}"
+            limit = f"{judgement.excluded}, margin {format_number(judgement.margin)}"
         parts.append(f"{word} in {name} ({limit})")
         p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import asdict
@@ -51,12 +52,14 @@ from agentlab.evals.store.measures import (
 from agentlab.evals.store.run import StoredRun, check_comparable
 
 QUALITY_MARGIN = 0.05
-GATED_COSTS = dict.fromkeys(("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd"), 0.05)
-GATED_COSTS["latency_s"] = 0.20
+GATED_COSTS = dict.fromkeys(("llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s"), 0.25)
+GATED_COSTS["failed"] = 0.05
 """Costs that are always gated, and their margins, in shares of the baseline's mean."""
 MEASURED_LIVE = "measured live in two runs"
 WORST_FIRST = ("worse beyond margin", "worse, size undecided", "undecided", "pass", "unchanged")
 
+Stops = Mapping[str, Mapping[str, float]]
+"""Flow -> cost -> most that a turn can take."""
 Result = Literal["unchanged", "pass", "regression", "inconclusive"]
 EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "inconclusive": 3}
 
@@ -156,7 +159,9 @@ def gate(
         primary += failures
     check_judges(run, primary)
     recorded = latency_is_comparable(run.result.mode, header.mode)
-    verdicts, remarks = evaluate_measures(turns, flows, margins or {}, alpha, primary, seconds_decide=recorded)
+    verdicts, remarks = evaluate_measures(
+        turns, flows, margins or {}, alpha, primary, seconds_decide=recorded, stops=mine["stops"]
+    )
     deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
     shown = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
@@ -238,6 +243,7 @@ def gated_measures(
     primary: Sequence[str],
     *,
     seconds_decide: bool,
+    stops: Stops,
 ) -> tuple[list[GatedMeasure], list[str]]:
     """Return the measures to test, by flow of the baseline, and the names of those that are unknown in the baseline."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
@@ -250,7 +256,7 @@ def gated_measures(
             is_gated = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
             if not is_gated or math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow]):
                 continue
-            paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)])
+            paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)], stops.get(flow, {}))
             if paired.means[0] is None:
                 unknown.append(f"{name} of {flow}")
                 continue
@@ -271,16 +277,18 @@ def evaluate_measures(
     primary: Sequence[str] = (),
     *,
     seconds_decide: bool = False,
+    stops: Stops = MappingProxyType({}),
     tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """Return the judgements of all measures, worst first, and notes.
 
     Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
-    `seconds_decide`. `tested` returns the judgements of the members; the sequential gate passes its own tests.
+    `seconds_decide`. `stops` maps flows and costs to the most that a turn of the run can take. `tested` returns the
+    judgements of the members; the sequential gate passes its own tests.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
-    members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide)
+    members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops)
     if tested is None:
         families = [member.advises for member in members]
         outcomes = run_family_test([m.paired for m in members], alpha, two_sided=False, families=families)
@@ -297,7 +305,10 @@ def evaluate_measures(
 def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
     """Return a sort key: primary measures first, then the worst verdict and the largest loss."""
     rank = WORST_FIRST.index(measure_verdicts.verdict)
-    size = measure_verdicts.loss / (measure_verdicts.paired.max_change[0] or 1.0) if measure_verdicts.loss else 0.0
+    cost = measure_verdicts.measure in COSTS and measure_verdicts.measure.name != "failed"
+    size = (measure_verdicts.loss or 0.0) / (
+        (measure_verdicts.a if cost else measure_verdicts.paired.max_change[0]) or 1.0
+    )
     return bool(measure_verdicts.advises), rank, -size
 
 

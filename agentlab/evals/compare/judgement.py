@@ -10,7 +10,7 @@
 
 The bounds are those of `statistics.loss_bound`, which assumes no distribution. A metric between 0 and 1 cannot pass
 with fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05 and 29 at .10. Fewer conversations could
-miss a break of one in twenty. `PairedMeasure.max_change` states the assumption about costs, which have no upper limit.
+miss a break of one in twenty. A cost passes only below a declared stop (`PairedMeasure.max_change`).
 The sequential gate has its own bounds, which hold at all looks together.
 """
 
@@ -43,7 +43,8 @@ def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | No
     """Return the upper bound of the mean loss, or with sign -1 the lower one, at level 1 - alpha; None if none."""
     if not paired.changed:
         return float(paired.losses.mean()) if len(paired.losses) else None
-    bound = loss_bound(sign * paired.sums, paired.counts, paired.max_change[sign < 0], alpha)
+    reach = paired.max_change[sign < 0]
+    bound = None if math.isinf(reach) else loss_bound(sign * paired.sums, paired.counts, reach, alpha)
     return None if bound is None else sign * bound
 
 
@@ -175,11 +176,10 @@ class Judgement:
             return loss
         room = max(self.a, self.paired.max_change[0] - self.a)
         if self.share is not None:
-            if self.bound is None:
-                return None
-            # A smaller loss is too often within the margin to get the verdict worse.
-            error = standard_error(self.paired.sums, self.paired.counts)
-            loss = max(loss, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
+            if self.bound is not None:
+                # A smaller loss is too often within the margin to get the verdict worse.
+                error = standard_error(self.paired.sums, self.paired.counts)
+                loss = max(loss, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
             room = math.inf if self.measure in COSTS else self.a
             room = 1 - self.a if self.measure.name == "failed" else room
         return loss if loss <= room else None  # the mean cannot change by more
@@ -191,12 +191,35 @@ class Judgement:
             return None
         sums, counts = self.paired.sums, self.paired.counts
         needed = math.inf
-        if self.share is not None and self.loss < self.margin:
+        if self.share is not None and self.loss < self.margin and math.isfinite(self.paired.max_change[0]):
             needed = conversations_to_pass(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
         if self.share is None or self.loss > 0:
             towards = 1.0 if self.loss > 0 else -1.0
             needed = min(needed, conversations_to_reject(towards * sums, counts, self.level))
         return math.ceil(needed) if needed <= MAX_CONVERSATIONS else None
+
+    @property
+    def least_to_pass(self) -> str:
+        """Return the reason why a cost cannot pass: no stop, or too few conversations; "" if it can."""
+        reach, stop = self.paired.max_change[0], self.paired.stop
+        if self.measure not in COSTS or self.measure.name == "failed" or not self.a:
+            return ""
+        if stop is None:
+            return f"no stop of {self.measure.name} is declared (`stops` in the spec), so no loss is excluded"
+        if math.isinf(reach):
+            return f"a turn took {self.measure.show(float(self.paired.b.max()))}, beyond the declared stop of {stop:g}"
+        least = math.log(self.alpha) / math.log1p(-self.margin / reach) if self.margin < reach else 0.0
+        if least <= self.conversations:
+            return ""
+        times = f"the stop is {stop / self.a:.1f} x the usual"
+        return f"cannot pass at {self.share:+.0%} with fewer than {math.ceil(least)} conversations ({times})"
+
+    @property
+    def excluded(self) -> str:
+        """Return the losses that are excluded, as text."""
+        bound = "" if self.bound is None else f"at most {format_number(self.bound, '+')} worse"
+        alone = "" if self.conversations > 1 else "no bound on one conversation"
+        return ", ".join(filter(None, (bound or alone, self.least_to_pass)))
 
     @property
     def cells(self) -> list[str]:
@@ -224,9 +247,7 @@ class Judgement:
         if self.paired.is_constant_shift:
             change += " on every turn"
         limit = f"the margin is {format_number(self.margin)}"
-        most = (
-            "no bound on one conversation" if self.bound is None else f"at most {format_number(self.bound, '+')} worse"
-        )
+        most = self.excluded
         if self.kind == "pass":
             return f"pass: {change}, {most} ({self.conversations} conversations); {limit}"
         if self.kind == "worse":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -54,6 +56,8 @@ class PairedMeasure:
     conversation_numbers: np.ndarray
     """Number of each turn's conversation, below `size`."""
     size: int
+    stop: float | None = None
+    """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
 
     @property
     def means(self) -> tuple[float | None, float | None]:
@@ -107,8 +111,9 @@ class PairedMeasure:
     def max_change(self) -> tuple[float, float]:
         """Return the assumed largest loss and largest gain of a turn.
 
-        A metric has the range 0 to 1, or the observed range if it is larger. Costs have no upper limit. The assumption
-        is that no unseen conversation loses more than the mean of A, or than the largest observed loss.
+        A metric has the range 0 to 1, or the observed range if it is larger. A cost loses at most the way from A's
+        cheapest conversation to the stop of B. Without a stop, or beyond it, the loss has no limit. A gain is at most
+        A's dearest conversation, or the largest observed gain.
         """
         if self.measure not in COSTS or self.measure.name == "failed":
             values = np.concatenate([self.a, self.b])
@@ -116,12 +121,20 @@ class PairedMeasure:
             return span, span
         has = self.counts > 0
         changes = self.sums[has] / self.counts[has]
-        usual = abs(float(self.a.mean()))
-        return max(usual, float(changes.max())), max(usual, float(-changes.min()))
+        usual = np.bincount(self.conversation_numbers, weights=self.a, minlength=self.size)[has] / self.counts[has]
+        gain = max(float(usual.max()), float(-changes.min()))
+        if self.stop is None or not float(self.b.max()) <= self.stop:
+            return math.inf, gain
+        return self.stop - float(usual.min()), gain
 
 
-def pair_measure(name: str, a: TurnTable, b: TurnTable) -> PairedMeasure:
-    """Pair a measure of two tables with the same keys; raises RunError if only one side has a score on a turn."""
+def pair_measure(
+    name: str, a: TurnTable, b: TurnTable, stops: Mapping[str, float] = MappingProxyType({})
+) -> PairedMeasure:
+    """Pair a measure of two tables with the same keys; `stops` are the declared stops of B, by cost.
+
+    Raises RunError if only one side has a score on a turn.
+    """
     (x, in_a), (y, in_b) = a.column(name), b.column(name)
     for index in np.flatnonzero(in_a != in_b).tolist():
         turn = turn_name(a.keys[index])
@@ -134,6 +147,7 @@ def pair_measure(name: str, a: TurnTable, b: TurnTable) -> PairedMeasure:
         b=y[in_a],
         conversation_numbers=a.conversation_numbers[in_a],
         size=a.conversations,
+        stop=stops.get(name),
     )
 
 

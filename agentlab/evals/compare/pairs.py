@@ -157,7 +157,8 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True)
+        stops = a.identity["stops"]
+        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops)
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -180,7 +181,9 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         FlowSides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
     ]
     agree = latency_is_comparable(a.result.mode, b.result.mode)
-    return compare_turns(named, declared or _primary(b), slices_by_turn(b), latency_decides=agree)
+    return compare_turns(
+        named, declared or _primary(b), slices_by_turn(b), latency_decides=agree, stops=b.identity["stops"]
+    )
 
 
 def _turns_from(turn: int, rows: dict[TurnKey, Values]) -> dict[TurnKey, Values]:
@@ -214,12 +217,13 @@ def compare_turns(
     slices_by_turn: Mapping[Place, set[str]] = MappingProxyType({}),
     *,
     latency_decides: bool,
+    stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> Comparison:
     """Compare all pairs as one family; each pair has the same turns on both sides.
 
     `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
-    runs are not comparable. `slices_by_turn` maps each turn to its slices. Raises RunError if a turn is missing on one
-    side.
+    runs are not comparable. `slices_by_turn` maps each turn to its slices, `stops` a flow of B to its declared stops.
+    Raises RunError if a turn is missing on one side.
     """
     for pair in named:
         for key in sorted({*pair.a} ^ {*pair.b}):
@@ -234,7 +238,9 @@ def compare_turns(
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
             if not is_one_sided(name, pair.a, pair.b):
-                columns[number, name] = pair_measure(name, laid_out[id(pair.a)], laid_out[id(pair.b)])
+                columns[number, name] = pair_measure(
+                    name, laid_out[id(pair.a)], laid_out[id(pair.b)], stops.get(pair.flows[1], {})
+                )
     verdicts = _judge_pairs(named, columns, decide)
     pairs = [
         FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))

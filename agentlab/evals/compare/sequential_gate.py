@@ -47,19 +47,16 @@ class Baseline(NamedTuple):
 class _LossSeries:
     """Primary measure of a flow: figures of its whole baseline, and its conversations so far."""
 
-    def __init__(self, flow: str, name: str, rows: Mapping[TurnKey, Values], margin: float) -> None:
+    def __init__(
+        self, flow: str, name: str, rows: Mapping[TurnKey, Values], margin: float, stops: Mapping[str, float]
+    ) -> None:
         (sheet,) = make_turn_tables([rows])
-        whole = pair_measure(name, sheet, sheet)
+        whole = pair_measure(name, sheet, sheet, stops)
         mean, counts = whole.means[0] or 0.0, np.maximum(whole.counts, 1)
         self.flow, self.measure = flow, whole.measure
         self.margin = margin * mean if self.measure in COSTS else margin
         self.max_turns = float(counts.max())
-        self.max_loss = whole.max_change[0]
-        if self.measure in COSTS and name != "failed":
-            # The most expensive conversation: the mean of `PairedMeasure.max_change` is too small for repeated looks.
-            self.max_loss = float(
-                (np.bincount(whole.conversation_numbers, weights=whole.a, minlength=whole.size) / counts).max()
-            )
+        self.max_change, self.stop = whole.max_change, whole.stop
         self._parts: list[PairedMeasure] = []
 
     def observe(self, baseline: TurnTable, played: TurnTable) -> None:
@@ -76,22 +73,25 @@ class _LossSeries:
             b=np.concatenate([part.b for part in self._parts]),
             conversation_numbers=np.repeat(np.arange(len(self._parts)), [len(part.keys) for part in self._parts]),
             size=len(self._parts),
+            stop=self.stop,
         )
 
     def bound(self, order: np.ndarray, paired: PairedMeasure, sign: float, alpha: float) -> float | None:
         """Return a bound like `judgement.bound_of_all`, valid at all looks; `order` is the order of the run."""
         if not len(paired.losses) or paired.conversations < 2:
             return float(paired.losses.mean()) if len(paired.losses) else None
-        reach = max(paired.max_change[sign < 0], self.max_loss)
+        reach = max(paired.max_change[sign < 0], self.max_change[sign < 0])
+        if math.isinf(reach):
+            return None
         return sign * anytime_upper_bound(sign * paired.sums[order], paired.counts[order], reach, self.max_turns, alpha)
 
     def excludes_margin_loss(self, paired: PairedMeasure, alpha: float) -> bool:
         if len(paired.differences) < len(paired.keys):
             return False  # a value is unknown
-        reach = max(self.max_loss, paired.max_change[0])
-        # A baseline of zeros has no margin.
-        if reach == 0:
-            return not paired.changed
+        reach = max(self.max_change[0], paired.max_change[0])
+        # A baseline of zeros has no margin, and a cost without a stop no limit.
+        if reach == 0 or math.isinf(reach):
+            return reach == 0 and not paired.changed
         margin = self.margin + 1e-12 * max(1.0, self.margin)
         return e_value_against_margin(paired.sums, paired.counts, margin, reach, self.max_turns) >= 1 / alpha
 
@@ -128,19 +128,21 @@ class SequentialGate:
         gate.check_gate_inputs(str(baseline), header, mine, declared, flows, turns)
         self._primary, self._failures = gate.primary_measures(header, turns, declared)
         self._seconds = latency_is_comparable(mode, header.mode)
-        self._columns = self._columns_of_the_baseline()
+        self._columns = self._columns_of_the_baseline(mine["stops"])
         self._folded: list[str] = []
         self._alarmed = False
         self._passed = False
 
-    def _columns_of_the_baseline(self) -> list[_LossSeries]:
+    def _columns_of_the_baseline(self, stops: gate.Stops) -> list[_LossSeries]:
         columns = []
         for flow, rows in self._baseline.turns.items():
             for name in (*self._primary, *self._failures):
                 given = [row[name] for row in rows.values() if name in row]
                 out = math.isinf(relative_margin(name, self._margins)) or (name == LATENCY and not self._seconds)
                 if given and None not in given and not out:
-                    columns.append(_LossSeries(flow, name, rows, relative_margin(name, self._margins)))
+                    columns.append(
+                        _LossSeries(flow, name, rows, relative_margin(name, self._margins), stops.get(flow, {}))
+                    )
         if not any(column.measure.name in self._primary for column in columns):
             raise RunError(f"no primary measure is left: {', '.join(self._primary)} are left out, unknown or live")
         return columns
@@ -208,14 +210,15 @@ class SequentialGate:
         if not self._folded:
             raise RunError(f"{run.path}: the run ended before its first conversation; continue it with --resume")
         names, order = {*self._folded}, np.argsort(np.argsort(self._folded))
-        header, whole = self._baseline.header, self._baseline.turns
+        header, whole, stops = self._baseline.header, self._baseline.turns, run.identity["stops"]
         turns = {flow: {key: row for key, row in rows.items() if key[0] in names} for flow, rows in whole.items()}
         turns = {flow: rows for flow, rows in turns.items() if rows}
         cut = not (self._alarmed or self._passed or len(self._folded) == len(self.order))
 
         def judge(member: GatedMeasure, outcome: MeasureOutcome) -> Judgement:
             name = member.paired.measure.name
-            column = _LossSeries(member.flow, name, whole[member.flow], relative_margin(name, self._margins))
+            margin = relative_margin(name, self._margins)
+            column = _LossSeries(member.flow, name, whole[member.flow], margin, stops.get(member.flow, {}))
             return member.measure_verdicts(
                 outcome, self._margins, self._alpha, bounds=partial(column.bound, order), is_cut=cut
             )
@@ -238,6 +241,7 @@ class SequentialGate:
             self._alpha,
             self._deciding,
             seconds_decide=self._seconds,
+            stops=stops,
             tested=tested,
         )
         if run.result.model != header.model:

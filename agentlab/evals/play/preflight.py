@@ -24,7 +24,7 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "also_recorded")
+_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "stops", "also_recorded")
 """Spec keys that may change when a run is resumed."""
 
 
@@ -93,6 +93,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     `sequential`, the plan of a run that may stop early.
     """
     files = {f"{v.label}/{name}": sha256 for v in bench.variants for name, sha256 in v.prompt_files.items()}
+    stops = {label: stops for label, stops in bench.stops.items() if stops}
     header: dict[str, Any] = {
         "run_id": path.name,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -105,7 +106,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": bench.prices.dated,
-        **{name: value for name, value in {"prompt_files": files, **special}.items() if value},
+        **{name: value for name, value in {"prompt_files": files, "stops": stops, **special}.items() if value},
     }
     header, _ = redact_json(header)
     if not resume or not (path / "run.json").exists():

@@ -27,7 +27,7 @@ CAPTION = (
     "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
     " loss found in 80 % of such runs"
 )
-ASSUMED_OF_COSTS = "a cost passes if no unseen conversation loses more than the most that was seen, or than it doubles"
+ASSUMED_OF_COSTS = "a cost passes only below its declared stop"
 FILES = ("gate.json", "gate.md", "junit.xml")
 OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 

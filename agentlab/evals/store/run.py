@@ -66,9 +66,10 @@ class StoredRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, data sets and graders, as `check_comparable` compares them."""
+        """Name, data sets and graders, as `check_comparable` compares them, and the declared stops by flow."""
         datasets = {name: described["sha256"] for name, described in self.header["datasets"].items()}
-        return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"]}
+        stops = self.header.get("stops", {})
+        return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"], "stops": stops}
 
     @property
     def is_sealed(self) -> bool:

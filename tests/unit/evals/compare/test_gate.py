@@ -18,6 +18,8 @@ from agentlab.lab.run import open_run
 from support.small_runs import Answering, edit_header, play, write_set
 from support.unsealing import uncheck
 
+USAGE_104 = Usage(input_tokens=104, cached_tokens=0, output_tokens=10)
+
 
 @pytest.fixture
 def data(tmp_path, own_home):
@@ -136,11 +138,14 @@ def test_a_flow_that_only_fails_is_a_regression_even_where_nothing_is_graded(tmp
 
 
 def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, tmp_path):
-    dearer = play(data, tmp_path / "run", usage=Usage(input_tokens=104, cached_tokens=0, output_tokens=10))
+    dearer = play(data, tmp_path / "run", usage=USAGE_104)
     tokens = by_name(gate(dearer, baseline))["input_tokens"]
-    assert (tokens.margin, tokens.loss, tokens.advises) == (5.0, 4.0, "advice")
-    assert tokens.verdict == "worse, size undecided", "eight conversations do not exclude that another one doubles"
-    assert by_name(gate(dearer, baseline, margins={"input_tokens": 0.6}))["input_tokens"].verdict == "pass"
+    assert (tokens.margin, tokens.loss, tokens.advises) == (25.0, 4.0, "advice")
+    assert tokens.verdict == "worse, size undecided" and tokens.bound is None, "no stop is declared"
+    assert by_name(gate(dearer, baseline, margins={"input_tokens": 0.6}))["input_tokens"].verdict != "pass"
+    stopped = play(data, tmp_path / "stopped", usage=USAGE_104, stops={"input_tokens": 150})
+    assert by_name(gate(stopped, baseline))["input_tokens"].verdict == "pass"
+    assert by_name(gate(stopped, baseline, margins={"input_tokens": 0.05}))["input_tokens"].verdict != "pass"
     assert "tool_calls" in by_name(gate(dearer, baseline, margins={"tool_calls": 0}))
     for margins, said in (
         ({"anser_f1": 1}, "Did you mean 'answer_f1'"),

@@ -58,9 +58,11 @@ def test_stopped_run_lists_worse_measures_and_counts_the_rest(before, tmp_path):
 
 def test_equal_run_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
     margins = {"answer_f1": 0.2, "llm_calls": 0.2}
-    run, verdict = gate(before, tmp_path / "run", margins=margins)
+    run, verdict = gate(before, tmp_path / "run", margins=margins, lab={"stops": {"llm_calls": 2}})
     assert verdict.result == "unchanged" and verdict.exit_code == 0
     assert len(played(run)) == 15
+    without, _ = gate(before, tmp_path / "without", margins=margins)
+    assert len(played(without)) == 60, "a cost without a stop excludes no loss"
     whole, other = gate(before, tmp_path / "whole", margins={"answer_f1": 0.02})
     assert len(played(whole)) == 60 and other.result == "unchanged" and "nothing was saved" in other.stopped
 
