@@ -122,7 +122,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     if ("shards" in before) != ("shards" in header):
         how = "with --executor" if "shards" in before else "without --executor"
         raise RunError(f"{path} was started {how}; resume it {how}")
-    folder.check_seal(regrade=True)
+    folder.verify_checksums(regrade=True)
     folder.repair()
     return folder
 
