@@ -24,7 +24,7 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "stops", "also_recorded")
+_MAY_CHANGE = ("concurrency", "budget", "primary", "usable", "limits", "timeouts", "stops", "also_recorded")
 """Spec keys that may change when a run is resumed."""
 
 
