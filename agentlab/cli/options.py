@@ -57,7 +57,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--data": {"metavar": "DIR", "help": "data folder of the flow ego"},
     "--dataset": {"action": "append", "metavar": "DIR", "help": "a data set folder; repeat for several"},
     "--decode": {"type": float, "metavar": "N", "help": "output tokens per second"},
-    "--documents": {"metavar": "PATH", "help": "a corpus.jsonl, or a folder of .md, .txt and .html files"},
+    "--documents": {"metavar": "PATH", "help": "a corpus.jsonl, or a folder of .md, .txt, .html, .docx, .pdf files"},
     "--events": {**SWITCH, "help": "print events as they happen"},
     "--executor": {"choices": ("processes", "dask"), "help": "run in parallel (default: in this process)"},
     "--epochs": {"type": int, "metavar": "K", "help": "repetitions of every conversation"},

@@ -1,6 +1,6 @@
 """Data sets: conversations, memory sets and documents, read strictly, with file and line in each error.
 
 `datasets`: `load_dataset`, `Dataset`, sampling, `add_conversation`. `conversations`: keys of a turn and a conversation.
-`memory_sets`: sessions and questions. `documents`, `markup`: corpora from JSONL, Markdown, text and HTML.
+`memory_sets`: sessions and questions. `documents`: corpora from JSONL or folders; `markup`, `office_documents`: files.
 `catalogue`, `context`: documents and passages as prompts show them. `lint`: valid rows that are probably mistakes.
 """
