@@ -45,7 +45,8 @@ def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path
     assert (summary["status"], summary["conversations"], summary["turns"]) == ("complete", 3, 6)
     flow = summary["flows"]["rag_only"]
     assert flow["scores"]["answer_f1"]["mean"] == 1.0
-    assert flow["scores"]["refusal_accuracy"] == {"mean": 1.0, "ci95": [1.0, 1.0], "n": 3}
+    least = pytest.approx(0.025 ** (1 / 3))
+    assert flow["scores"]["refusal_accuracy"] == {"mean": 1.0, "ci95": [least, 1.0], "n": 3}, "three are few"
     assert flow["cost_usd"] is None, "a model without a price costs null"
     assert flow["phases"]["answer"]["calls"] == flow["llm_calls"] == 6
     rows = [json.loads(line) for line in (tmp_path / "run" / "calls.jsonl").read_text().splitlines()]
@@ -68,7 +69,8 @@ def test_a_failing_turn_is_counted_scores_nothing_and_keeps_its_cost(dataset, tm
     with lab(dataset, ["hm"], flows=[fragile]) as laboratory:
         flow = laboratory.run_sync(out=tmp_path / "run").summary["flows"]["fragile"]
     assert (flow["turns"], flow["errors"], flow["llm_calls"]) == (6, 1, 6)
-    assert flow["scores"]["answer_f1"] == {"mean": pytest.approx(2 / 3), "ci95": [0.0, 1.0], "n": 3}
+    mean, (low, high) = flow["scores"]["answer_f1"]["mean"], flow["scores"]["answer_f1"]["ci95"]
+    assert mean == pytest.approx(2 / 3) and 0 < low < 0.1 and 0.9 < high <= 1
     assert "ZeroDivisionError" in (tmp_path / "run" / "run.log").read_text()
 
 

@@ -5,7 +5,7 @@
 A claim holds if all its parts hold, so the parts need no correction (an intersection-union test): its p-value is the
 largest p-value of its parts. Holm's procedure adjusts the claims of several pairs (A simple sequentially rejective
 multiple test procedure, 1979). `improves`: B is better than A by the one-sided sign-flip test. `max_loss`: a mean loss
-beyond the margin is excluded, as in a gate. A measure that is equal on every turn loses nothing on these turns.
+beyond the margin is excluded, as in a gate. Equal turns exclude a loss only if there are enough conversations.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
-from agentlab.evals.compare.judgement import Judgement, format_more_conversations
+from agentlab.evals.compare.judgement import Judgement, format_needed, loss_p_value
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair
-from agentlab.evals.stats.planning import conversations_to_reject
-from agentlab.evals.stats.statistics import margin_p_value
+from agentlab.evals.stats.planning import Needed
 from agentlab.evals.store.measures import format_number
 
 
@@ -39,8 +38,10 @@ class ClaimResult:
     parts: tuple[str, ...]
     refuted: bool
     """True if the opposite of a part is shown."""
-    more: int | None
-    """Conversations needed beyond these to show the claim; None if no number would."""
+    more: Needed | None
+    """Conversations beyond these that exclude the losses, if both flows are equally good; None if no number does."""
+    needed: str
+    """`more` with its condition."""
 
     @property
     def reading(self) -> str:
@@ -49,13 +50,12 @@ class ClaimResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as `agentlab compare --json` prints it."""
-        return {**asdict(self), "reading": self.reading, "says": str(self)}
+        return {**asdict(self), "more": self.more and self.more._asdict(), "reading": self.reading, "says": str(self)}
 
     def __str__(self) -> str:
-        is_open = self.reading == "undecided" and self.more
-        needed = f", {format_more_conversations(self.more or 0)} needed" if is_open else ""
+        needed = f"; {self.needed}" if self.reading == "undecided" and self.more else ""
         sides = f"{self.b} against {self.a}"
-        return f"{self.reading}{needed}: {sides} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}"
+        return f"{self.reading}: {sides} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}{needed}"
 
 
 def evaluate_claims(
@@ -79,7 +79,8 @@ def evaluate_claims(
 
 
 def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float]) -> ClaimResult:
-    p, parts, refuted, more = 0.0, [], False, 0.0
+    p, parts, refuted = 0.0, [], False
+    open_: list[Judgement] = []
     for name in improves:
         paired = _known(pair, name)
         there, back = replace(paired, a=paired.b, b=paired.a), paired
@@ -89,8 +90,6 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
         verdict = word if shown < ALPHA else other if contrary < ALPHA else f"not shown to be {word}"
         parts.append(f"{verdict} in {name} ({means}, p = {min(shown, contrary):.2g})")
         p, refuted = max(p, shown), refuted or contrary < ALPHA
-        if shown >= ALPHA:
-            more = max(more, conversations_to_reject(there.sums, there.counts, ALPHA))
     for name, margin in max_loss.items():
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
@@ -98,26 +97,26 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
         judgement = Judgement(
             flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, share=margin
         )
-        has = paired.counts > 0
-        few = paired.conversations < 2
-        lost = 0.0
-        if paired.changed:
-            lost = (
-                1.0
-                if few or math.isinf(paired.max_change[0])
-                else margin_p_value(paired.sums[has], paired.counts[has], paired.max_change[0], judgement.margin)
-            )
+        lost = loss_p_value(paired, judgement.margin)
         worse = judgement.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be non-inferior"
-        limit = "equal on these turns"
-        if paired.changed:
-            limit = f"{judgement.excluded}, margin {format_number(judgement.margin)}"
+        limit = f"{judgement.excluded}, margin {format_number(judgement.margin)}"
         parts.append(f"{word} in {name} ({limit})")
         p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:
-            more = max(more, judgement.more or math.inf)
-    needed = math.ceil(more) if 0 < more < math.inf else None
-    return ClaimResult(a=pair.a, b=pair.b, p=p, p_adjusted=p, parts=tuple(parts), refuted=refuted, more=needed)
+            open_.append(judgement)
+    most = max(open_, key=lambda each: each.more or (math.inf, math.inf), default=None)
+    more = most.more if most else None
+    return ClaimResult(
+        a=pair.a,
+        b=pair.b,
+        p=p,
+        p_adjusted=p,
+        parts=tuple(parts),
+        refuted=refuted,
+        more=more,
+        needed=format_needed(more, most.margin) if most and more else "",
+    )
 
 
 def _known(pair: FlowPair, name: str) -> PairedMeasure:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
+from agentlab.evals.stats.intervals import Column, mean_interval
+from agentlab.evals.stats.statistics import Interval, by_cluster
 from agentlab.evals.store.measures import TurnKey, Values, in_order
 from agentlab.evals.store.run import StoredRun
 
@@ -45,8 +46,10 @@ def reliability(values: Mapping[TurnKey, float], k: int) -> dict[str, tuple[floa
     if not enough:
         return {}
     names = [conversation for conversation, _ in enough]
-    columns = ([estimate(len(each), sum(each), k) for each in enough.values()] for estimate in ESTIMATORS.values())
-    return dict(zip(ESTIMATORS, mean_intervals([by_cluster(column, names) for column in columns]), strict=True))
+    return {
+        name: mean_interval(Column(*by_cluster([estimate(len(r), sum(r), k) for r in enough.values()], names), (0, 1)))
+        for name, estimate in ESTIMATORS.items()
+    }
 
 
 def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:

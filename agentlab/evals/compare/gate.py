@@ -33,7 +33,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.baselines import BaselineHeader, read_baseline
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
-from agentlab.evals.compare.judgement import Judgement, format_more_conversations
+from agentlab.evals.compare.judgement import Judgement, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.store.judges import check_judges
@@ -109,8 +109,8 @@ class GateVerdict:
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
             open_ = [each for each in self.deciding if each.verdict == "undecided"]
-            needed = [each.more for each in open_ if each.more]
-            hint = f", {format_more_conversations(max(needed))} needed" if len(needed) == len(open_) else ""
+            needed = [(each.more, each.margin) for each in open_ if each.more]
+            hint = f", {format_needed(*max(needed))}" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].change}{more} undecided{hint} ({sides})"
         passed = {each.measure.name for each in self.deciding if each.kind == "pass"}
@@ -146,7 +146,7 @@ def gate(
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
     notes = []
-    for older in (str(run.path),) * (not run.has_checksums) + (str(baseline),) * (not header.check):
+    for older in (str(run.path),) * (not run.is_sealed) + (str(baseline),) * (not header.check):
         notes.append(f"{older} predates checksums; edits cannot be detected")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")

@@ -6,7 +6,7 @@
                the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
                is beyond the margin or of undecided size
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
-    undecided  none of these; `more` is the number of conversations needed beyond these
+    undecided  none of these; `more` is the number of conversations that exclude a loss if the sides are equally good
 
 The bounds are those of `statistics.loss_bound`, which assumes no distribution. A metric between 0 and 1 cannot pass
 with fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05 and 29 at .10. Fewer conversations could
@@ -24,16 +24,17 @@ from typing import Literal
 
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.stats.planning import (
-    MAX_CONVERSATIONS,
     POWER,
-    conversations_to_pass,
-    conversations_to_reject,
+    Needed,
     detectable_loss,
+    more_to_exclude,
     standard_error,
 )
-from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound
+from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound, margin_p_value
 from agentlab.evals.store.measures import COSTS, Measure, format_number
 
+MARGIN = 0.10
+"""Loss of quality that matters if no margin is given; per turn or conversation."""
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
 """Verdicts of a comparison without margins, for kinds with another name there."""
@@ -41,11 +42,19 @@ IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no differen
 
 def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | None:
     """Return the upper bound of the mean loss, or with sign -1 the lower one, at level 1 - alpha; None if none."""
-    if not paired.changed:
-        return float(paired.losses.mean()) if len(paired.losses) else None
     reach = paired.max_change[sign < 0]
-    bound = None if math.isinf(reach) else loss_bound(sign * paired.sums, paired.counts, reach, alpha)
-    return None if bound is None else sign * bound
+    if not len(paired.losses) or math.isinf(reach):
+        return None
+    bounds = [loss_bound(sign * sums, counts, reach, alpha, longest) for sums, counts, longest in paired.estimands]
+    return None if None in bounds else sign * max(bound for bound in bounds if bound is not None)
+
+
+def loss_p_value(paired: PairedMeasure, margin: float) -> float:
+    """Return the p-value of "a mean loss of `margin` or more", per turn or per conversation; 1 if it is unknown."""
+    reach = paired.max_change[0] if len(paired.losses) else math.inf
+    if paired.conversations < 2 or math.isinf(reach):
+        return 1.0
+    return max(margin_p_value(sums, counts, reach, margin, longest) for sums, counts, longest in paired.estimands)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,18 +194,19 @@ class Judgement:
         return loss if loss <= room else None  # the mean cannot change by more
 
     @cached_property
-    def more(self) -> int | None:
-        """Return the conversations needed beyond these for a verdict; None if no number helps or there is a verdict."""
-        if self.kind != "undecided" or self.advises or self.conversations < 2 or self.loss is None:
+    def more(self) -> Needed | None:
+        """Return how many more conversations exclude a loss of the margin, if both sides are equally good.
+
+        Without a margin it is `MARGIN`, for qualities. None if there is a verdict, or no number helps.
+        """
+        margin = MARGIN if self.share is None and self.measure.is_bounded else self.margin
+        reach = self.paired.max_change[0] if self.kind == "undecided" else math.inf
+        if self.advises or math.isinf(reach):
             return None
-        sums, counts = self.paired.sums, self.paired.counts
-        needed = math.inf
-        if self.share is not None and self.loss < self.margin and math.isfinite(self.paired.max_change[0]):
-            needed = conversations_to_pass(sums, counts, self.paired.max_change[0], self.margin, self.alpha)
-        if self.share is None or self.loss > 0:
-            towards = 1.0 if self.loss > 0 else -1.0
-            needed = min(needed, conversations_to_reject(towards * sums, counts, self.level))
-        return math.ceil(needed) if needed <= MAX_CONVERSATIONS else None
+        needed = [more_to_exclude(s, c, margin, reach, self.alpha, longest) for s, c, longest in self.paired.estimands]
+        if None in needed:
+            return None
+        return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
 
     @property
     def least_to_pass(self) -> str:
@@ -259,7 +269,7 @@ class Judgement:
         if self.conversations < 2:
             hint = "one conversation is too few"
         elif self.more:
-            hint = f"{format_more_conversations(self.more)} needed"
+            hint = format_needed(self.more, self.margin)
         return f"undecided, {hint}: {change}, {most}; {limit}"
 
     def __str__(self) -> str:
@@ -269,5 +279,6 @@ class Judgement:
         return f"{self.kind} in {self.measure.name} ({means}, p = {self.p_adjusted:.2g})"
 
 
-def format_more_conversations(number: int) -> str:
-    return f"{number} more conversation{'s' if number > 1 else ''}"
+def format_needed(needed: Needed, margin: float) -> str:
+    """Return the condition, the number and the promise as one clause."""
+    return f"if they are equally good, {needed} exclude a loss of {format_number(margin)} (4 times in 5)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from agentlab.core.errors import RunError
+from agentlab.evals.stats.intervals import Column, score_ends
 from agentlab.evals.store.measures import COSTS, Measure, TurnKey, Values, measure, turn_name
 
 
@@ -18,9 +19,15 @@ class TurnTable:
     """Turns of one side in the order of `keys`; `conversations` numbers the conversations of all sides."""
 
     def __init__(
-        self, rows: Mapping[TurnKey, Values], keys: Sequence[TurnKey], conversations: Mapping[str, int]
+        self,
+        rows: Mapping[TurnKey, Values],
+        keys: Sequence[TurnKey],
+        conversations: Mapping[str, int],
+        longest: int = 0,
     ) -> None:
         self.keys = keys
+        self.longest = longest
+        """Turns of the longest conversation of the data set, over all epochs; 0 if unknown."""
         self.conversations = len(conversations)
         self.conversation_numbers = np.array([conversations[key[0]] for key in keys], dtype=int)
         self._rows = [rows[key] for key in keys]
@@ -35,13 +42,18 @@ class TurnTable:
 
 
 def make_turn_tables(
-    sides: Iterable[Mapping[TurnKey, Values]], keys: Mapping[int, Sequence[TurnKey]] | None = None
+    sides: Iterable[Mapping[TurnKey, Values]],
+    keys: Mapping[int, Sequence[TurnKey]] | None = None,
+    longest: int = 0,
 ) -> list[TurnTable]:
-    """Return a table per side; `keys` maps the index of a side to its turns, by default all."""
+    """Return a table per side; `keys` maps the index of a side to its turns, by default all.
+
+    `longest` is the largest number of turns of a conversation of the data set, over all epochs.
+    """
     chosen = [(rows, (keys or {}).get(index) or sorted(rows)) for index, rows in enumerate(sides)]
     names = sorted({key[0] for _, taken in chosen for key in taken})
     conversations = {name: number for number, name in enumerate(names)}
-    return [TurnTable(rows, taken, conversations) for rows, taken in chosen]
+    return [TurnTable(rows, taken, conversations, longest) for rows, taken in chosen]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,6 +70,8 @@ class PairedMeasure:
     size: int
     stop: float | None = None
     """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
+    longest: int = 0
+    """Turns of the longest conversation of the data set, over all epochs, as far as it is known."""
 
     @property
     def means(self) -> tuple[float | None, float | None]:
@@ -108,6 +122,24 @@ class PairedMeasure:
         return int((self.counts > 0).sum())
 
     @property
+    def estimands(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+        """Yield losses, turns and longest conversation of the mean over turns, and of that over conversations.
+
+        The second one is left out if all conversations have one length, since both are the same then.
+        """
+        has = self.counts > 0
+        sums, counts = self.sums[has], self.counts[has]
+        yield sums, counts, float(self.longest)
+        if len(counts) and (np.ptp(counts) or self.longest > counts[0]):
+            yield sums / counts, np.ones(len(counts)), 1.0
+
+    @property
+    def column(self) -> Column:
+        """Return B - A by conversation, for an interval of its mean."""
+        ends = (-self.max_change[0], self.max_change[0]) if self.measure.is_bounded else None
+        return Column(self.direction * self.sums, self.counts, ends, float(self.longest), is_difference=True)
+
+    @property
     def max_change(self) -> tuple[float, float]:
         """Return the assumed largest loss and largest gain of a turn.
 
@@ -115,10 +147,9 @@ class PairedMeasure:
         cheapest conversation to the stop of B. Without a stop, or beyond it, the loss has no limit. A gain is at most
         A's dearest conversation, or the largest observed gain.
         """
-        if self.measure not in COSTS or self.measure.name == "failed":
-            values = np.concatenate([self.a, self.b])
-            span = max(1.0, float(values.max())) - min(0.0, float(values.min()))
-            return span, span
+        if self.measure.is_bounded:
+            low, high = score_ends(np.concatenate([self.a, self.b]))
+            return high - low, high - low
         has = self.counts > 0
         changes = self.sums[has] / self.counts[has]
         usual = np.bincount(self.conversation_numbers, weights=self.a, minlength=self.size)[has] / self.counts[has]
@@ -148,6 +179,7 @@ def pair_measure(
         conversation_numbers=a.conversation_numbers[in_a],
         size=a.conversations,
         stop=stops.get(name),
+        longest=a.longest,
     )
 
 

@@ -29,7 +29,7 @@ from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
-from agentlab.evals.stats.statistics import mean_intervals
+from agentlab.evals.stats.intervals import mean_interval
 from agentlab.evals.store.measures import (
     LATENCY,
     TurnKey,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from agentlab.evals.store.frames import Frame
 
 ALPHA = 0.05
-IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z", "visible", "more")
+IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z", "visible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Comparison:
         for pair in self.pairs:
             rows = []
             for d in pair.differences:
-                numbers = {name: getattr(d, name) for name in IN_JSON}
+                numbers = {name: getattr(d, name) for name in IN_JSON} | {"more": d.more and d.more._asdict()}
                 verdict = {"better": d.measure.better, "reading": d.verdict}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
@@ -265,8 +265,7 @@ def _judge_pairs(
 ) -> list[list[Judgement]]:
     """Return the judgements of each pair; primary and secondary measures are two families over all pairs."""
     known = {column: paired for column, paired in columns.items() if len(paired.differences)}
-    means = mean_intervals([(paired.direction * paired.sums, paired.counts) for paired in known.values()])
-    intervals = dict(zip(known, (interval for _, interval in means), strict=True))
+    intervals = {column: mean_interval(paired.column)[1] for column, paired in known.items()}
     families = [name in decide for _, name in columns]
     outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
     verdicts: list[list[Judgement]] = [[] for _ in named]

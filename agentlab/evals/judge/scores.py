@@ -12,7 +12,7 @@ from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import ReplyKey
 from agentlab.evals.store.rows import StoredScore, encode_line
 from agentlab.evals.store.run import StoredRun
-from agentlab.evals.store.summary import summarise_scores
+from agentlab.evals.store.summary import summarise_score
 
 
 def grades(run: StoredRun, result: JudgeResult) -> dict[ReplyKey, StoredScore]:
@@ -57,7 +57,7 @@ def add_to_run(run: StoredRun, result: JudgeResult, fresh: Mapping[ReplyKey, Sto
         own = [(row, score) for _, row in rows if row.flow == label and (score := (row.scores or {}).get(metric))]
         if own:
             values = [math.nan if score.value is None else score.value for _, score in own]
-            summaries |= summarise_scores({metric: (values, [row.conversation for row, _ in own])})
+            summaries[metric] = summarise_score(values, [row.conversation for row, _ in own])
         flows[label] = replace(flow, scores=summaries)
     run.folder.write_json("run.json", {**run.header, "graders": run.header["graders"] | {metric: result.sha256}})
     run.folder.write_json("summary.json", replace(run.result, flows=flows))

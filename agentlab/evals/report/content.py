@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from agentlab.core.constants import NOT_RECORDED
@@ -22,7 +23,8 @@ from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.compare.ship import sides_of
 from agentlab.evals.report.packing import TextPool, deflated
 from agentlab.evals.report.show import expected
-from agentlab.evals.stats.statistics import Interval, by_cluster, mean_intervals
+from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
+from agentlab.evals.stats.statistics import Interval, by_cluster
 from agentlab.evals.store.measures import TurnKey, Values, in_order, measure
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
@@ -75,7 +77,7 @@ class Content:
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
-        """Return the data of the page, without the headline."""
+        """Return the data of the page, without the recommendation."""
         primary = comparison.primary if comparison else ()
         return {
             "flows": [side.name for side in self.sides],
@@ -94,17 +96,10 @@ class Content:
 
     def _mean_intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
         """Return mean, interval and number of turns, for each flow and measure."""
-        graded = [
-            [(key[0], row[name]) for key, row in turns if name in row]
+        return [
+            [_mean(name, [(key[0], row[name]) for key, row in turns if name in row]) for name in self.measures]
             for turns in (sorted(rows.items()) for rows in self.values)
-            for name in self.measures
         ]
-        # If a value is unknown, the mean is unknown.
-        complete = {index: row for index, row in enumerate(graded) if row and None not in (value for _, value in row)}
-        columns = [by_cluster([v or 0.0 for _, v in row], [name for name, _ in row]) for row in complete.values()]
-        means = dict(zip(complete, mean_intervals(columns), strict=True))
-        triples = [(*means.get(index, (None, None)), len(row)) for index, row in enumerate(graded)]
-        return [triples[begin : begin + len(self.measures)] for begin in range(0, len(triples), len(self.measures))]
 
     def _measure(self, name: str, is_primary: bool) -> dict[str, Any]:
         column = measure(name)
@@ -297,6 +292,15 @@ def _is_listed(event: Event) -> bool:
     return event.error is not None or not (
         isinstance(event, Step) or (isinstance(event, Notice) and event.name == "reply")
     )
+
+
+def _mean(name: str, graded: Sequence[tuple[str, float | None]]) -> tuple[float | None, Interval, int]:
+    """Return mean, interval and number of turns; the mean is unknown if one value (conversation, value) is unknown."""
+    if not graded or None in (value for _, value in graded):
+        return None, None, len(graded)
+    clusters, values = zip(*graded, strict=True)
+    ends = score_ends(np.array(values)) if measure(name).is_bounded else None
+    return *mean_interval(Column(*by_cluster(values, clusters), ends)), len(graded)
 
 
 def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:

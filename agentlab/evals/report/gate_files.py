@@ -21,7 +21,7 @@ from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.store.measures import COSTS, format_number
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
-NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible", "more")
+NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible")
 ATTRIBUTES = {"baseline": "a", "run": "b"}
 CAPTION = (
     "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
@@ -90,7 +90,8 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
     rows = []
     for each in verdict.measure_verdicts:
         row = {"flow": each.flow, "measure": each.measure.name, "verdict": each.verdict, "why": each.why}
-        rows.append({**row, "decides": each.primary, **numbers(each)})
+        more = each.more and each.more._asdict()
+        rows.append({**row, "decides": each.primary, **numbers(each), "more": more})
     return {
         "result": verdict.result,
         "exit_code": verdict.exit_code,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -14,12 +14,12 @@ from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.events import PHASES, Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
 from agentlab.core.trace import Costs, Totals, critical_path, exact_sum
-from agentlab.evals.stats.statistics import by_cluster, mean_intervals, quantile
+from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
+from agentlab.evals.stats.statistics import by_cluster, quantile
 from agentlab.evals.store.fold import FlowFold, in_order
 from agentlab.evals.store.reuse import reuse
 from agentlab.evals.store.rows import FlowSummary, Latency, MetricSummary, Summary, Sums
 
-_Key = TypeVar("_Key")
 PER_TURN = ("llm_calls", "embedding_calls", "tool_calls")
 
 
@@ -48,8 +48,7 @@ def summarise(
 
 def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
     turns = {(label, name): in_order(column) for label, flow in flows.items() for name, column in flow.scores.items()}
-    # All flows at once, since they share their resamples.
-    scores = summarise_scores({key: (rows[:, 4], rows[:, 0]) for key, rows in turns.items()})
+    scores = {key: summarise_score(rows[:, 4], rows[:, 0]) for key, rows in turns.items()}
     # In the order of the first turn that has the metric, and of its position there.
     order = sorted(turns, key=lambda key: [*turns[key][0, :4]])
     return {
@@ -122,18 +121,13 @@ def costs_of(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def summarise_scores(
-    columns: Mapping[_Key, tuple[Sequence[float] | np.ndarray, Sequence[str] | np.ndarray]],
-) -> dict[_Key, MetricSummary]:
-    """Return mean, 95 % interval and count of each column.
+def summarise_score(values: Sequence[float] | np.ndarray, clusters: Sequence[str] | np.ndarray) -> MetricSummary:
+    """Return mean, 95 % interval and count of one score per turn and the conversation of each turn.
 
-    A column is a pair: one value per turn, and the conversation of each turn. A mean with an unknown part (NaN) is
-    unknown.
+    A mean with an unknown part (NaN) is unknown.
     """
-    complete = [key for key, (values, _) in columns.items() if not np.isnan(values).any()]
-    means = dict(zip(complete, mean_intervals([by_cluster(*columns[key]) for key in complete]), strict=True))
-    summaries = {}
-    for key, (values, _) in columns.items():
-        mean, interval = means.get(key, (None, None))
-        summaries[key] = MetricSummary(mean=mean, ci95=interval, n=len(values))
-    return summaries
+    scores = np.asarray(values, dtype=float)
+    if np.isnan(scores).any():
+        return MetricSummary(mean=None, ci95=None, n=len(scores))
+    mean, interval = mean_interval(Column(*by_cluster(scores, clusters), score_ends(scores)))
+    return MetricSummary(mean=mean, ci95=interval, n=len(scores))

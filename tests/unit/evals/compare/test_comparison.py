@@ -39,7 +39,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     found = by_name(comparison)
     f1 = found["answer_f1"]
     assert (f1.n, f1.conversations, f1.a, f1.b, f1.difference) == (12, 6, 1.0, 0.5, -0.5)
-    assert f1.ci95 == (-0.5, -0.5), "every conversation lost the same"
+    assert f1.ci95[0] < -0.5 < f1.ci95[1], "an unseen conversation may lose more or less"
     assert f1.p == f1.p_adjusted == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
     assert found["llm_calls"].difference == 0.5
@@ -63,10 +63,11 @@ def test_undecided_difference_names_the_conversations_needed(data, tmp_path, cap
     some = {(f"c{c:02}", 0) for c in range(3)}
     found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
     assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
-    assert found["answer_f1"].more == 5, "three of six differ; six that do are needed"
+    needed = found["answer_f1"].more
+    assert needed.is_least, "only three differ"
     assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
     assert main(["compare", str(tmp_path / "run")]) == 0
-    assert "answer_f1: not significant; about 5 more conversations like these are needed" in capsys.readouterr().out
+    assert f"answer_f1: no difference shown; if they are equally good, {needed} exclude" in capsys.readouterr().out
 
 
 def test_all_pairs_of_one_question_are_one_family(data, tmp_path):
@@ -191,21 +192,21 @@ def test_latency_is_primary_within_a_run_and_secondary_between_live_runs(data, t
 
 
 def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home, capsys):
-    data = write_set(tmp_path / "colours", conversations=40, turns=1)
+    data = write_set(tmp_path / "colours", conversations=80, turns=1)
     one, two = (lambda turn: 1), (lambda turn: 2)
-    wrong = {(f"c{c:02}", 0) for c in range(8)}
+    wrong = {(f"c{c:02}", 0) for c in range(20)}
     flows = [Answering("dear", calls=two), Answering("cheap", calls=one), Answering("poor", wrong=wrong, calls=one)]
     run = play(data, tmp_path / "run", *flows)
     cheap, poor = evaluate_claims(compare(run), improves=["llm_calls"], max_loss={"answer_f1": 0.05})
     assert (cheap.reading, poor.reading) == ("yes", "no")
     assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
-    assert "not worse in answer_f1 (equal on these turns)" in str(cheap)
+    assert "not worse in answer_f1 (at most +0.0368 worse, margin 0.05)" in str(cheap), "all 80 are equal"
     (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), improves=["llm_calls"], max_loss={"answer_f1": 0.4})
     assert wide.reading == "yes"
     assert cheap.p_adjusted >= cheap.p
-    (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), max_loss={"answer_f1": 0.25})
+    (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), max_loss={"answer_f1": 0.3})
     assert open_.reading == "undecided"
-    assert "undecided, 1 more conversation needed: poor against dear" in str(open_)
+    assert str(open_).endswith(f"; if they are equally good, {open_.more} exclude a loss of 0.3 (4 times in 5)")
     (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
     assert back.reading == "no"
     assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
@@ -218,7 +219,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
             evaluate_claims(compare(run), **asked)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
     assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("yes: cheap against dear is cheaper in llm_calls")
+    assert capsys.readouterr().out.startswith("yes: cheap against dear is cheaper in llm_calls")
     assert main([*command, "--max-loss", "answer_f1=.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["answers"][0]["reading"] == "yes"
     assert main([*command, "--max-loss", "answer_f1"]) == 1

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from agentlab.evals.stats.planning import (
     conversations_for_power,
-    conversations_to_pass,
-    conversations_to_reject,
     detectable_loss,
+    more_to_exclude,
 )
 from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.stats.statistics import margin_p_value
@@ -63,16 +60,26 @@ def test_a_test_that_asks_more_sees_less_and_needs_more():
         < detectable_loss(sums, counts, 0.01 / 4)
     )
     assert conversations_for_power(sums, counts, 0.05, 0.5) < conversations_for_power(sums, counts, 0.01, 0.5)
-    assert conversations_to_reject(0.2 + sums * 0.5, counts, 0.025) < conversations_to_reject(
-        0.2 + sums * 0.5, counts, 0.001
-    )
+    assert more_to_exclude(sums / 2, counts, 0.1, 1.0).high < more_to_exclude(sums / 2, counts, 0.1, 1.0, 0.01).high
+    assert more_to_exclude(sums / 2, counts, 0.2, 1.0).high < more_to_exclude(sums / 2, counts, 0.1, 1.0).high
 
 
-def test_conversations_needed_exclude_the_margin_and_one_fewer_does_not():
-    sums, counts = np.r_[np.zeros(18), 2.0, -1.0], np.full(20, 4.0)
-    more = math.ceil(conversations_to_pass(sums, counts, 1.0, 0.1, 0.05))
-    enough, too_few = (margin_p_value(sums, counts, 1.0, 0.1, 1 + number / 20) for number in (more, more - 1))
-    assert enough <= 0.05 < too_few
-    assert conversations_to_pass(sums + 0.8, counts, 1.0, 0.1, 0.05) == math.inf, (
-        "a loss beyond the margin is never excluded"
-    )
+def test_conversations_needed_exclude_the_margin_in_four_of_five_runs_of_equal_flows():
+    random, passed, runs = np.random.default_rng(4), 0, 400
+    for _ in range(runs):
+        pilot = random.normal(0, 0.3, 20).clip(-1, 1)
+        needed = more_to_exclude(pilot, np.ones(20), 0.1, 1.0)
+        assert needed.low <= needed.high and not needed.is_least
+        whole = np.append(pilot, random.normal(0, 0.3, needed.high).clip(-1, 1))
+        passed += margin_p_value(whole, np.ones(len(whole)), 1.0, 0.1) <= 0.05
+    assert 0.75 <= passed / runs <= 0.92
+
+
+def test_equal_conversations_give_a_least_number_that_is_never_below_the_possible_one():
+    few = more_to_exclude(np.zeros(10), np.ones(10), 0.1, 1.0)
+    assert few.is_least and few.low >= 19 and str(few) == f"at least {few.high} more conversations"
+    assert more_to_exclude(np.zeros(28), np.ones(28), 0.1, 1.0).low >= 1
+    longer = more_to_exclude(np.zeros(10), np.ones(10), 0.1, 1.0, longest=60.0)
+    assert longer.low > 1000, "one unseen conversation of 60 turns outweighs these"
+    for sums, margin in ((np.zeros(1), 0.1), (np.zeros(9), 0.0), (np.ones(9), 1e-6)):
+        assert more_to_exclude(sums, np.ones(len(sums)), margin, 1.0) is None
