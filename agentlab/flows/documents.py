@@ -15,7 +15,7 @@ from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, Passage, Reply
 from agentlab.data.catalogue import document_list
 from agentlab.data.context import format_context
 from agentlab.flows.text_files import read_texts
-from agentlab.knowledge.citations import cite, with_sources
+from agentlab.knowledge.citations import cite, with_sources, with_titles
 from agentlab.knowledge.intent import ends_in_question, read_intent
 from agentlab.knowledge.small_talk import is_small_talk
 from agentlab.session.session import Session
@@ -31,6 +31,8 @@ class DocumentSettings:
     """Let the flow search the documents; if false, only the model searches, with its tool."""
     retrieval_decision: Literal["always", "words", "rules"] = "rules"
     """Searches: always, or not for courtesy, which `rules` read in ten languages and `words` as older recordings do."""
+    markers_in_history: bool = False
+    """Keep markers such as [1] in earlier replies; if false, the titles of their documents replace them."""
     rewrite_query: bool = False
     """Let the model rewrite the question as a self-contained query before the search: one more call per turn."""
 
@@ -140,7 +142,8 @@ def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:
     with session.step("send_and_persist"):
         session.notify("reply", text_with_sources)
         session.save_message("user", turn.text, speaker=turn.speaker_name)
-        session.save_message("agent", text)
+        stored = text if session.settings.markers_in_history else with_titles(text, citations)
+        session.save_message("agent", stored)
     session.notify("info", f"answered with {len(citations)} citation{'' if len(citations) == 1 else 's'}")
     return Reply(text=text, citations=citations, data={"shown": text_with_sources})
 

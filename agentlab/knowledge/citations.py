@@ -11,15 +11,16 @@ judge must decide if a passage *supports* the reply.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agentlab.core.messages import Citation, Passage
 from agentlab.knowledge.refusal import MARKERS, claims
 
-# `[1]`, `[1, 2]` and `[1][2]` match; `x = [1, 2]` and the index of `argv[1]` do not. A marker right after a word must
-# end the clause.
+# `[1]`, `[1, 2]` and `[1][2]` match; `x = [1, 2]` and the index of `argv[1]` do not. A marker right after a Latin
+# letter or digit must end the clause; after another letter it need not, since Chinese has no blanks.
 _MARKERS = re.compile(
-    rf"(?<![\w)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}|(?<=[\w)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|\s*\Z)"
+    rf"(?<![a-zA-Z0-9_)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}"
+    rf"|(?<=[a-zA-Z0-9_)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|[^\x00-\x7f]|\s*\Z)"
 )
 _SPACE_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})")
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
@@ -69,28 +70,48 @@ def strip_markers(text: str) -> str:
 
 def with_sources(text: str, citations: Sequence[Citation]) -> str:
     """Return `text` with a line for each source below it, without markers that name no source."""
-    cited = {str(citation.marker) for citation in citations}
+    shown = _replace_markers(text, {citation.marker: f"[{citation.marker}]" for citation in citations})
+    return "\n\n".join(filter(None, [shown, "\n".join(map(source_line, citations))]))
 
-    def keep_cited(markers: re.Match[str]) -> str:
-        numbers = [number for number in re.findall(r"\d+", markers[0]) if number in cited]
-        space = markers[0][: len(markers[0]) - len(markers[0].lstrip())]
-        return f"{space}{''.join(f'[{number}]' for number in numbers)}" if numbers else ""
+
+def with_titles(text: str, citations: Sequence[Citation]) -> str:
+    """Return `text` with the document's title in place of each marker, without markers that name no source.
+
+    A later prompt numbers other passages, so a marker of an earlier reply would name the wrong one.
+    """
+    return _replace_markers(text, {citation.marker: f" ({_name(citation)})" for citation in citations})
+
+
+def _replace_markers(text: str, texts: Mapping[int, str]) -> str:
+    def replace(markers: re.Match[str]) -> str:
+        replaced = "".join(texts.get(number, "") for number in _numbers(markers[0]))
+        before, after = re.match(r"\s*", markers[0]), re.search(r"\s*\Z", markers[0])
+        assert before is not None and after is not None
+        return f"{before[0]}{replaced}{after[0]}".replace("  ", " ") if replaced else ""
 
     parts = _CODE.split(text)
-    parts[::2] = [_SPACE_AND_MARKERS.sub(keep_cited, part) for part in parts[::2]]
-    return "\n\n".join(filter(None, ["".join(parts), "\n".join(map(source_line, citations))]))
+    parts[::2] = [_SPACE_AND_MARKERS.sub(replace, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def source_line(citation: Citation) -> str:
     """Return the line of a source below a reply, with the marker that names it."""
     marker = f" [{citation.marker}]" if citation.marker else ""
-    name = " ".join(citation.title.split()) or citation.doc_id
-    return f"Source{marker}: {name} (document {citation.doc_id}, passage {citation.passage_id})"
+    return f"Source{marker}: {_name(citation)} (document {citation.doc_id}, passage {citation.passage_id})"
+
+
+def _name(citation: Citation) -> str:
+    return " ".join(citation.title.split()) or citation.doc_id
 
 
 def _marker_numbers(text: str) -> list[int]:
     prose = " ".join(_CODE.split(text)[::2])
-    return [int(number) for marker in _MARKERS.findall(prose) for number in re.findall(r"\d+", marker)]
+    return [number for marker in _MARKERS.findall(prose) for number in _numbers(marker)]
+
+
+def _numbers(markers: str) -> list[int]:
+    # In 【1†title】 only the number before the dagger names a passage.
+    return [int(number) for number in re.findall(r"\d+", re.sub(r"\u2020[^\]\u3011]*", "", markers))]
 
 
 def _content_words(text: str) -> list[str]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import functools
 import re
 
-MARKERS = r"\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\](?:\s?\[\s*[1-9]\d?(?:\s*[,;]\s*[1-9]\d?)*\s*\])*"
-"""Pattern of adjacent citation markers: `[1]`, `[1, 2]`, `[1] [2]`."""
+_MARKER = (
+    r"[\[\u3010\uff3b]\s*[1-9]\d?(?:\s*[,;\u3001\uff0c\u060c]\s*[1-9]\d?)*(?:\u2020[^\]\u3011]*)?\s*[\]\u3011\uff3d]"
+)
+MARKERS = rf"{_MARKER}(?:\s?{_MARKER})*"
+"""Pattern of adjacent citation markers: `[1]`, `[1, 2]`, `[1] [2]`, and those in lenticular or full-width brackets."""
 
 # A marker after the full stop belongs to the sentence before it.
 _SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|(?=\n|\Z))")

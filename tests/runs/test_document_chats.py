@@ -84,6 +84,19 @@ def test_older_recordings_decide_by_words(opened):
         assert decisions(chat)["should_use_retrieval"] is is_searched
 
 
+@pytest.mark.parametrize("flow", ["rag_only", "tools_rag_fallback"])
+def test_an_old_marker_never_stands_beside_new_passages(opened, flow):
+    chat, model = opened(flow, "7.32 m [1].", "7.32 m [1].", "As I said.", "As I said.")
+    chat.say_sync("How wide is a goal?")
+    chat.say_sync("What is offside?")
+    replies = [message.text for message in model.requests[-1].messages if message.role == "agent"]
+    assert replies[0] == "7.32 m (Law 1: The field of play)."
+    keeping, model = opened({"flow": flow, "markers_in_history": True}, "7.32 m [1].", "7.32 m [1].", "Yes.", "Yes.")
+    keeping.say_sync("How wide is a goal?")
+    keeping.say_sync("What is offside?")
+    assert "7.32 m [1]." in [message.text for message in model.requests[-1].messages]
+
+
 def test_the_decision_and_the_search_itself_can_be_switched_off(opened):
     always, _ = opened({"flow": "rag_only", "retrieval_decision": "always"}, "Welcome.")
     always.say_sync("Thanks!")

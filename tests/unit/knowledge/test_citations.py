@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentlab.core.messages import Citation, Passage
 from agentlab.data.context import format_context
-from agentlab.knowledge.citations import cite, strip_markers, with_sources
+from agentlab.knowledge.citations import cite, strip_markers, with_sources, with_titles
 
 
 def passage(number: int, text: str, title: str = "") -> Passage:
@@ -37,6 +37,9 @@ def cited(reply: str, limit: int = 3) -> list[str]:
         ("Eleven [3, 1] and round. [2][2]", ["d3", "d1", "d2"]),
         ("Too many [1] [2] [3] [4]", ["d1", "d2", "d3"]),
         ("Eleven players [9].", ["d1", "d3"]),
+        ("\u7403\u662f\u5706\u7684[2]\u3002\u5171[1]\u4eba", ["d2", "d1"]),
+        ("\u0643\u0631\u0629[2]\u060c \u0648\u0644\u0627\u0639\u0628\u3010 1\u3011\u061b", ["d2", "d1"]),
+        ("\u00abRound[2]\u00bb, and \uff3b4\uff3d minutes \u30103\u2020Law 3\u3011", ["d2", "d4", "d3"]),
         ("I don't know the size, but the ball is round [2].", ["d2"]),
         ("I am not sure who. [1] The match lasts 45 minutes.", ["d4"]),
     ],
@@ -95,6 +98,8 @@ def test_code_is_not_taken_for_markers() -> None:
         ("[1] Eleven\n[2]  round", "Eleven\nround"),
         ("The [update] of 2014 [0] stays", "The [update] of 2014 [0] stays"),
         ("See [12, 3] .", "See ."),
+        ("\u5341\u4e00\u4eba[1]\uff0c\u7403\u3010 2\u3011\u3002", "\u5341\u4e00\u4eba\uff0c\u7403\u3002"),
+        ("argv[1] holds \u3010x\u3011", "argv[1] holds \u3010x\u3011"),
     ],
 )
 def test_markers_are_stripped(text: str, plain: str) -> None:
@@ -119,6 +124,7 @@ def test_each_source_points_at_document_and_passage() -> None:
         "Round.\n\nSource: The ball (document d1, passage d1#0)\nSource [4]: d2 (document d2, passage d2#4)"
     )
     assert with_sources("Round.", []) == "Round."
+    assert with_sources("[2] Round [7].", cite("[2]", PASSAGES)).startswith("[2] Round.\n")
 
 
 @given(st.lists(st.integers(1, 9), max_size=6))
@@ -164,3 +170,9 @@ def test_ordinary_text_is_shown_as_it_is() -> None:
 
 def test_a_reply_full_of_blanks_is_stripped_in_no_time():
     assert strip_markers("a" + " " * 50_000 + "b").startswith("a")
+
+
+def test_titles_replace_the_markers_of_an_earlier_reply() -> None:
+    reply = "Round[2], they say [9]; `a[1]`. Eleven [1][2]."
+    titled = with_titles(reply, cite(reply, PASSAGES))
+    assert titled == "Round (The ball), they say; `a[1]`. Eleven (Players) (The ball)."
