@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -29,6 +31,7 @@ from agentlab.lab.chat import Chat
 from agentlab.lab.chat_export import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
+from agentlab.tools.mcp.browsing import Kind
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +47,12 @@ class TerminalChat:
         self._speaker = speaker
         self._model: str | None = None
         self._interrupts = Interrupts()
+        self._questions: SimpleQueue[Any] = SimpleQueue()
         self._chat = self._open_chat(flow)
 
     def talk(self, read: Callable[[], str]) -> None:
         """Talk until the input ends or the user types /quit."""
+        self._read = read
         self.screen.dim(f"{self._chat.variant.label} on {self._chat.variant.model}; /help lists the commands")
         with self._interrupts:
             while True:
@@ -85,10 +90,17 @@ class TerminalChat:
 
     def _say(self, text: str) -> None:
         name, speaker_id = self._speaker
-        with self.screen.live_display():
+        questions = self._questions = SimpleQueue()
+        with self.screen.live_display() as live:
             pending = self._chat.submit(text, speaker_id=speaker_id or None, speaker_name=name or None)
+            pending.add_done_callback(lambda done: questions.put(None))
             try:
                 with self._interrupts.interruptible():
+                    while (question := questions.get()) is not None:
+                        live.stop()
+                        self.screen.dim(question.text)
+                        question.reply(self._read_answer())
+                        live.start()
                     reply = self._lab.loop.result_of(pending)
             except KeyboardInterrupt:
                 # Ctrl-C may come before `result_of` waits for the turn.
@@ -96,6 +108,11 @@ class TerminalChat:
                 raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
+
+    def _read_answer(self) -> str | None:
+        with contextlib.suppress(EOFError):
+            return self._read()
+        return None
 
     def _run_command(self, command: str, argument: str = "") -> None:
         if command not in COMMANDS:
@@ -149,6 +166,21 @@ class TerminalChat:
             if argument == "all":
                 self.screen.dim(f"turn {turn}")
             self.screen.tree(self._chat.trace.steps(turn))
+
+    def _do_resources(self, argument: str) -> None:
+        """list resources of MCP servers; /resources SERVER URI reads one"""
+        self._browse("resources", argument)
+
+    def _do_prompts(self, argument: str) -> None:
+        """list prompts of MCP servers; /prompts SERVER NAME KEY=VALUE reads one"""
+        self._browse("prompts", argument)
+
+    def _browse(self, kind: Kind, argument: str) -> None:
+        try:
+            words = shlex.split(argument)
+        except ValueError as problem:
+            raise ConfigError(f"{argument}: {problem}") from None
+        self.screen.dim(self._chat.browse_sync(kind, *words))
 
     def _do_reset(self, argument: str) -> None:
         """start a new conversation; memory stays"""
@@ -204,6 +236,7 @@ class TerminalChat:
             begins_with=begins_with,
             **self._options,
         )
+        chat.stream.on("question", lambda item: self._questions.put(item))
         if begins_with:
             self.screen.dim(f"{flow} continues from turn {len(begins_with)}; memory is unchanged")
         elif earlier := len(chat.log.messages):

@@ -4,15 +4,16 @@
     stream.on("assistantResponse", show)        # a notice, by the name that the flow gives it
     stream.on("*", print)
 
-A turn sends `turn_begun`, then any number of `step_begun`, `step_ended`, `tool_progress`, `notice`, `reply_text` and
-`reply_taken_back`, and at the end `done`. Background tasks send items after `done`, with the number of their turn.
-The stream stores nothing; the trace does.
+A turn sends `turn_begun`, then any number of `step_begun`, `step_ended`, `tool_progress`, `question`, `notice`,
+`reply_text` and `reply_taken_back`, and at the end `done`. Background tasks send items after `done`, with the number of
+their turn. The stream stores nothing; the trace does.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from msgspec import Struct
 
@@ -55,6 +56,18 @@ class ToolProgress(StreamItem, frozen=True, tag="tool_progress"):
     text: str
 
 
+class UserQuestion(StreamItem, frozen=True, tag="question"):
+    """Question of a running tool, for the listener that subscribes to it by this name and calls `reply`."""
+
+    text: str
+    answer: Future[str | None]
+
+    def reply(self, text: str | None) -> None:
+        """Answer from any thread; None means that the user gives no answer, and a late answer is ignored."""
+        if not self.answer.done():
+            self.answer.set_result(text)
+
+
 class NoticeItem(StreamItem, frozen=True, tag="notice"):
     """Notice of a flow; listeners may also subscribe to the notice's own name."""
 
@@ -90,6 +103,10 @@ class Stream:
     @property
     def has_listeners(self) -> bool:
         return bool(self._listeners)
+
+    def has_listener(self, name: str) -> bool:
+        """Return True if a listener subscribes to items of exactly this name."""
+        return any(each == name for each, _ in self._listeners)
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every item of that name (`*`: all); returns a function that removes it."""

@@ -31,6 +31,7 @@ from agentlab.data.documents import Document, load_documents
 from agentlab.lab.chat_export import CONVERSATION, ChatLog, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
+from agentlab.tools.mcp.browsing import Kind, browse
 from agentlab.wire.recorder import Recorder
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.seat import Seat
@@ -52,7 +53,8 @@ class Chat:
 
     `mcp` is a file of MCP servers, whose tools are added. `begins_with` are earlier turns, from `turns_until` of
     another chat or from a data set; the flow does not answer them again. `clock` returns the time of a turn.
-    `on_event` is called with every item of `stream`.
+    `on_event` is called with every item of `stream`. An MCP server may ask the user while a tool runs: a listener
+    to "question" calls the item's `reply`; without such a listener the answer is no.
     """
 
     def __init__(
@@ -152,6 +154,18 @@ class Chat:
             if (facts := self.variant.attribute("facts")) is not None:
                 return tuple(facts(driver.session))
             return await driver.session.memory.facts() if driver.session.memory is not None else ()
+
+    def browse_sync(self, kind: Kind, *words: str) -> str:
+        """Return a table of the resources or prompts of the chat's MCP servers; `words` name one to read instead.
+
+        `chat.browse_sync("prompts", "SERVER", "NAME", "city=Ulm")`. Raises ConfigError for an unknown server, ToolError
+        if a server gives no text.
+        """
+        return self._loop.run_coroutine(self._browse(kind, words))
+
+    async def _browse(self, kind: Kind, words: Sequence[str]) -> str:
+        managers = await self._bench.tool_managers(self.variant, self._seat.mcp, interactive=True)
+        return await browse([server for manager in managers for server in manager.servers], kind, words)
 
     def save(self, folder: str | Path) -> str:
         """Write the conversation to `folder` as a data set with recordings; return the command that replays it.

@@ -26,6 +26,7 @@ from typing import Any
 
 from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
+from agentlab.core.stream import UserQuestion
 from agentlab.data.conversations import Turn
 from agentlab.data.documents import Document
 from agentlab.lab.chat import Chat
@@ -71,6 +72,8 @@ class ChatWidget(ChatForm):
         self._saved_page: Any = None
         """Display of the saved page, once the widget is shown."""
         self._columns: list[ChatColumn] = []
+        self._asked: list[UserQuestion] = []
+        """Questions of MCP servers that the next typed lines answer."""
         self._cases = DEFAULT_CASE_FOLDER
         self.flow.observe(partial(self._flow_chosen, self.model), "value")
         self.second_flow.observe(partial(self._flow_chosen, self.model_beside), "value")
@@ -134,7 +137,10 @@ class ChatWidget(ChatForm):
 
     def _send_typed(self) -> None:
         text = self.ask.value.strip()
-        if text and not self.is_busy:
+        if self._asked and self.is_busy:
+            self.ask.value = ""
+            self._asked.pop(0).reply(text)
+        elif text and not self.is_busy:
             self.ask.value = ""
             self.go_to_end()
             self._start(text)
@@ -147,6 +153,11 @@ class ChatWidget(ChatForm):
     async def _send_soon(self) -> None:
         await asyncio.sleep(BEFORE_ENTER)
         self._send_typed()
+
+    def _ask(self, question: UserQuestion) -> None:
+        self._asked.append(question)
+        self.transcript.mark(question.text)
+        self.send_button.disabled = False
 
     def _fork(self, question: str, chat: Chat, turn: int) -> None:
         if not self.is_busy:
@@ -189,7 +200,7 @@ class ChatWidget(ChatForm):
             (self.second_flow, self.model_beside, memory and f"{memory}-beside"),
         ]
         return [
-            ChatColumn(self.lab, flow.value, model.value.strip(), memory=folder or None, **options)
+            ChatColumn(self.lab, flow.value, model.value.strip(), self._ask, memory=folder or None, **options)
             for flow, model, folder in columns
             if flow.value != ALONE
         ]
@@ -200,6 +211,7 @@ class ChatWidget(ChatForm):
         try:
             answers = await asyncio.gather(*(turn.show(text, **by) for turn in turns))
         finally:
+            self._asked.clear()
             self.show_busy(False)
         for turn, answer in zip(turns, answers, strict=True):
             if answer.reply is not None and (chat := turn.seat.chat) is not None:

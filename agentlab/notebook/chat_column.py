@@ -23,9 +23,15 @@ def ignore(item: StreamItem) -> None:
 
 
 class ChatColumn:
-    """A conversation with a flow, which opens at the first question; `options` are those of `Lab.chat`."""
+    """A conversation with a flow, which opens at the first question; `options` are those of `Lab.chat`.
 
-    def __init__(self, lab: Lab, flow: str, model: str = "", **options: Any) -> None:
+    `on_question` gets the questions that MCP servers ask the user; without it they are declined.
+    """
+
+    def __init__(
+        self, lab: Lab, flow: str, model: str = "", on_question: Callable[[Any], None] | None = None, **options: Any
+    ) -> None:
+        self._on_question = on_question
         self.flow = flow
         self.model = model or lab.bench.variant(flow).model
         self._open = partial(lab.chat, flow, model=self.model, on_event=self._deliver, **options)
@@ -46,6 +52,8 @@ class ChatColumn:
             if self.chat is None and not self._stopped:
                 # In a thread, because reading a large corpus must not block a run on the same loop.
                 self.chat = await asyncio.to_thread(self._open)
+                if self._on_question is not None:
+                    self.chat.stream.on("question", self._on_question)
             if self.chat is None or self._stopped:
                 raise asyncio.CancelledError
             reply = await self.chat.say(question, **speaker)

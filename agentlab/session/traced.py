@@ -5,8 +5,10 @@ A fork continues a conversation with the `Has` of another session.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,7 +20,7 @@ from agentlab.core.constants import NOT_RECORDED
 from agentlab.core.events import Decision, EmbeddingCall, Event, Fetch, Notice, Phase, Step
 from agentlab.core.messages import Usage
 from agentlab.core.protocols import CallResult, Gateway, Index, Memory, Tool
-from agentlab.core.stream import Stream, ToolProgress
+from agentlab.core.stream import Stream, ToolProgress, UserQuestion
 from agentlab.core.trace import Trace
 from agentlab.session.clock import Clock
 
@@ -138,6 +140,14 @@ class Traced:
     def report(self, tool: str, text: str) -> None:
         """Report the progress of a tool; it is displayed and not stored."""
         self.stream.emit(ToolProgress(self._clock.scope.turn, tool, text))
+
+    async def ask_user(self, text: str) -> str | None:
+        """Return what the user of a chat types as the answer to a tool's question; None if nobody answers."""
+        question = UserQuestion(self._clock.scope.turn, text, Future())
+        if not self.stream.has_listener(question.name):
+            return None
+        self.stream.emit(question)
+        return await asyncio.wrap_future(question.answer)
 
     async def fetch(self, kind: str, facts: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Return the JSON that `ask` fetches from outside, recorded by `kind` and `facts`; for tools.

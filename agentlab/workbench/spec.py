@@ -80,6 +80,7 @@ class TimeoutSpec(Strict):
     turn: float | None = Field(default=None, gt=0, description="for a turn, which then fails")
     conversation: float | None = Field(default=None, gt=0, description="for all turns; the remaining ones fail")
     wait: float | None = Field(default=None, gt=0, description="the longest pause that a provider may ask for (60)")
+    tool: float | None = Field(default=None, gt=0, description="for a call of a tool since its last progress message")
 
 
 class LimitSpec(Strict):

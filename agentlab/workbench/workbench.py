@@ -305,7 +305,9 @@ class Workbench:
 
             async with self._opening:
                 if (key := (path := Path(source), reserved, interactive)) not in self._managers:
-                    self._managers[key] = await ToolManager.open(path, reserved=reserved, live=interactive)
+                    self._managers[key] = await ToolManager.open(
+                        path, reserved=reserved, timeout_seconds=self.spec.timeouts.tool, live=interactive
+                    )
                     for problem in self._managers[key].problems:
                         log.warning("%s: %s", path, problem)
             managers.append(self._managers[key])

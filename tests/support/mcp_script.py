@@ -4,15 +4,25 @@ python mcp_script.py FILE [ARGUMENT...]
 
 The file has `hello` (the answer to initialize), `pages` (the answers to tools/list, each `result` or `error`), `answer`
 (to tools/call), `banner` (lines that are no JSON), and `only_old`: the server ends at any other first message than
-initialize. A call of the tool `arguments` answers with the arguments of the process and its environment.
+initialize. The answer "ask" puts a `question` to the user. A call of the tool `arguments` answers with the arguments
+of the process and its environment.
 """
 
 import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+
+
+def ask(question: dict[str, Any]) -> dict[str, Any]:
+    """Put a question to the user; the answer is the result of the tool."""
+    request = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question}
+    print(json.dumps(request), flush=True)
+    answer = json.loads(sys.stdin.readline())["result"]
+    return {"result": {"content": [{"type": "text", "text": json.dumps(answer)}]}}
 
 
 def main() -> None:
@@ -41,7 +51,7 @@ def main() -> None:
         elif method == "tools/call":
             if script["answer"] == "end":
                 sys.exit(1)
-            body = script["answer"]
+            body = ask(script["question"]) if script["answer"] == "ask" else script["answer"]
         else:
             body = {"error": {"code": -32601, "message": "Method not found"}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}), flush=True)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 LIARS: dict[str, Any] = {
     "good": {"name": "good", "description": "Fine.", "inputSchema": {"type": "object", "properties": {}}},
@@ -40,8 +40,10 @@ WEATHER: dict[str, Any] = {
 
 def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools, one after the other
     from mcp.server import MCPServer
+    from mcp.server.elicitation import ElicitationResult
     from mcp.server.mcpserver import Context, Image
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.resolve import Elicit, Resolve
     from mcp_types import (
         AudioContent,
         BlobResourceContents,
@@ -52,6 +54,7 @@ def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools
         TextContent,
         TextResourceContents,
     )
+    from pydantic import BaseModel
 
     server = MCPServer("ours", log_level="CRITICAL")
 
@@ -159,6 +162,39 @@ def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools
     def folder(variable: str) -> str:
         """The folder it runs in, and a variable."""
         return f"{Path.cwd()} {os.environ.get(variable)}"
+
+    class Booking(BaseModel):
+        name: str = "Fenchurch"
+        seats: int
+        window: bool = True
+
+    async def seats() -> Elicit[Booking]:
+        return Elicit("Which seats?", Booking)
+
+    @server.tool()
+    async def book(answer: Annotated[ElicitationResult[Booking], Resolve(seats)]) -> str:
+        """Ask the user for a booking."""
+        return f"{answer.action} {answer.data.model_dump_json() if answer.action == 'accept' else ''}".strip()
+
+    @server.tool()
+    async def crawl(ctx: Context, seconds: float, every: float) -> str:
+        """Tell of each step on the way."""
+        for step in range(round(seconds / every)):
+            await asyncio.sleep(every)
+            await ctx.report_progress(step + 1)
+        return "arrived"
+
+    @server.resource("note://menu", description="What there is to eat.")
+    def menu() -> str:
+        return "soup\x1b[31m and bread"
+
+    @server.resource("note://day/{day}")
+    def day(day: str) -> str:
+        return f"closed on {day}"
+
+    @server.prompt(description="Greet somebody.")
+    def greet(name: str, tone: str = "kind") -> str:
+        return f"Greet {name} in a {tone} tone."
 
     if arguments.http:
         server.run("streamable-http", host="127.0.0.1", port=arguments.http)

@@ -20,7 +20,7 @@ SERVER = Path(mcp_server.__file__)
 OURS = {"command": sys.executable, "args": [str(SERVER)]}
 ALL = [
     *("add", "echo", "person", "fail", "everything", "picture", "long", "count", "steps", "wait", "hang", "die"),
-    *("spawn", "environment", "learn", "folder"),
+    *("spawn", "environment", "learn", "folder", "book", "crawl"),
 ]
 Open = Callable[..., Awaitable[ToolManager]]
 

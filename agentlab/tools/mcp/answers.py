@@ -1,43 +1,61 @@
-"""Conversion of an MCP server's result into text for a model."""
+"""Conversion of an MCP server's result, resource or prompt into text."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+from collections.abc import Mapping
+from typing import Any
 
 MAX_RESULT_CHARS = 100_000
 """Length to which a result is truncated."""
 
 
-def to_text_result(result: CallToolResult) -> dict[str, Any]:
-    """Return `text` and `error` of a result.
+def to_text_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `text` and `error` of a tool's result, which may break the protocol.
 
     The text lists the content blocks in order; media blocks are only named. Structured content follows if no text block
     contains it.
     """
-    parts = [_render_block(block) for block in result.content]
-    texts = [block.text for block in result.content if block.type == "text"]
-    if result.structured_content is not None and not _contains(texts, result.structured_content):
-        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": truncate_result("\n".join(parts) or "(the result is empty)"), "error": result.is_error}
+    content, structured = result.get("content"), result.get("structuredContent")
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    parts = [part for block in blocks if (part := _render_block(block)) is not None]
+    texts = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    if structured is not None and not _contains(texts, structured):
+        value = structured if isinstance(structured, dict) else {"result": structured}
+        parts.append(json.dumps(value, ensure_ascii=False))
+    return {"text": truncate_result("\n".join(parts) or "(the result is empty)"), "error": bool(result.get("isError"))}
 
 
-def _render_block(block: Any) -> str:
-    match block.type:
-        case "text":
-            return str(block.text)
-        case "resource_link":
-            return f"(a link to {block.name}: {block.uri})"
-        case "resource" if hasattr(block.resource, "text"):
-            return f"{block.resource.uri}:\n{block.resource.text}"
-        case "resource":
-            kind, data, name = block.resource.mime_type or "of unknown type", block.resource.blob, block.resource.uri
+def to_resource_text(result: Mapping[str, Any]) -> str:
+    blocks = [{"type": "resource", "resource": each} for each in result["contents"]]
+    return truncate_result("\n".join(map(str, map(_render_block, blocks))))
+
+
+def to_prompt_text(result: Mapping[str, Any]) -> str:
+    """Return the messages of a prompt, each with its role."""
+    lines = [f"{each['role']}: {_render_block(each['content'])}" for each in result["messages"]]
+    return truncate_result("\n".join(lines))
+
+
+def _render_block(block: Any) -> str | None:
+    """Return a block as text; None for a text block without text."""
+    match block:
+        case str(text) | {"text": str(text)}:
+            return text
+        case {"type": "text"}:
+            return None
+        case {"type": "resource_link", "uri": uri, "name": name}:
+            return f"(a link to {name}: {uri})"
+        case {"type": "resource", "resource": {"uri": uri, "text": str(text)}}:
+            return f"{uri}:\n{text}"
+        case {"type": "resource", "resource": {"uri": name, "blob": str(data), **media}}:
+            pass
+        case {"type": name, "data": str(data), **media}:
+            pass
         case _:
-            kind, data, name = block.mime_type, block.data, block.type
-    return f"({name}, {kind}, {len(data) * 3 // 4:,} bytes, not shown)"
+            kind = block.get("type") if isinstance(block, dict) else type(block).__name__
+            return f"({kind}, a block that cannot be read)"
+    return f"({name}, {media.get('mimeType') or 'of unknown type'}, {len(data) * 3 // 4:,} bytes, not shown)"
 
 
 def _contains(texts: list[str], content: Any) -> bool:

@@ -1,8 +1,8 @@
 """A client of one MCP server: a child process with pipes, or a streamable HTTP server.
 
     server = McpServer(config, seconds=30.0, logs=folder)
-    await server.listing()                          # the tools that it lists
-    await server.call("now", {"zone": "CET"})       # {"text": "...", "error": False}
+    await server.listing()                                   # the tools that it lists
+    await server.call("now", {"zone": "CET"}, session)       # {"text": "...", "error": False}
     await server.close()
 
 The first request starts the server, and so does the first request after its end. Every failure to get a result raises a
@@ -15,21 +15,27 @@ import asyncio
 import contextlib
 import contextvars
 import errno
+import json
 import logging
 import os
 import re
 import shutil
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import ToolError, needs
+from agentlab.core.protocols import ToolContext
 from agentlab.tools.mcp import launch
 from agentlab.tools.mcp.answers import to_text_result, truncate_result
 from agentlab.tools.mcp.config import ServerConfig, expand_variables
+from agentlab.tools.mcp.failures import has_ended, reason_of
+from agentlab.tools.mcp.forms import ask_form
 from agentlab.tools.mcp.listing import MAX_TOOLS, plain
+from agentlab.tools.mcp.remote import connect_http
 from agentlab.tools.mcp.repairs import RepairedStream
 
 if TYPE_CHECKING:
@@ -40,8 +46,12 @@ Rows = list[dict[str, Any]]
 """A listing: name, description and schema of each tool."""
 MAX_PROGRESS_MESSAGES = 20
 """Progress messages that are stored with a result."""
+_MAX_EXTENSION = 20
+"""Maximum seconds of a call that reports progress, in time limits."""
 _SUBSCRIBE_SECONDS = 2.0
 """Seconds in which a server must accept a subscription to changes of its tools."""
+
+
 _MAX_LOG_BYTES = 1_000_000
 """Size at which a log file ends; the next start overwrites a full one."""
 MAX_MEMORY_BYTES = 4 * 2**30
@@ -51,12 +61,16 @@ _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 
 
 class McpServer:
-    """One server. `seconds` limits connecting and each call; `logs` is the folder for the process's standard error."""
+    """One server. `logs` is the folder for the process's standard error.
+
+    `seconds` limits a start and each call, unless the server's entry has a `timeout`. A progress message starts the
+    limit of its call again.
+    """
 
     def __init__(self, config: ServerConfig, *, seconds: float, logs: Path) -> None:
         self.config = config
         self.name = config.name
-        self._seconds = seconds
+        self._seconds = config.timeout or seconds
         self._log_file = logs / f"{re.sub(r'[^A-Za-z0-9.-]', '_', config.name)}.log"
         self._connection: _Connection | None = None
         self._modes = ["auto", "legacy"]
@@ -77,28 +91,26 @@ class McpServer:
         """Return True if a connected server lists other tools than `stored`."""
         return self._connection is not None and self._connection.differs_from(stored)
 
-    async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: Callable[[str], None] = lambda line: None
-    ) -> dict[str, Any]:
+    async def call(self, tool: str, arguments: dict[str, Any], context: ToolContext | None = None) -> dict[str, Any]:
         """Return the `text` of the server's result and if it is an `error`; raise ToolError if there is none.
 
-        Each progress message goes to `on_progress` at once. `progress` of the result holds the first ones and the last.
+        `context` gets each progress message at once. `progress` of the result holds the first ones and the last.
         """
-        lines: list[str] = []
-
-        async def on_message(progress: float, total: float | None, message: str | None) -> None:
-            line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
-            on_progress(line)
-            lines[MAX_PROGRESS_MESSAGES - 1 :] = [line]
-
+        call = _Call(tool, self.name, context)
         try:
-            async with self._request(tool) as connection:
-                result = await connection.call(tool, arguments, on_message)
+            async with self._request(tool, call) as connection:
+                result = await connection.call(tool, arguments, call.on_progress)
         except _SessionLost:
             # The server has rejected the call without running it.
-            async with self._request(tool) as connection:
-                result = await connection.call(tool, arguments, on_message)
-        return {**result, "progress": lines} if lines else result
+            async with self._request(tool, call) as connection:
+                result = await connection.call(tool, arguments, call.on_progress)
+        return {**result, "progress": call.lines} if call.lines else result
+
+    @contextlib.asynccontextmanager
+    async def client(self, purpose: str) -> AsyncIterator[Client]:
+        """Yield the SDK's client for one request that calls no tool; raise ToolError, which begins with `purpose`."""
+        async with self._request(purpose) as connection:
+            yield connection.client.result()
 
     async def close(self) -> None:
         """Stop the server and wait for its end."""
@@ -108,15 +120,17 @@ class McpServer:
         await asyncio.gather(*self._ending)
 
     @contextlib.asynccontextmanager
-    async def _request(self, name: str) -> AsyncIterator[_Connection]:
+    async def _request(self, name: str, call: _Call | None = None) -> AsyncIterator[_Connection]:
         """Yield the connection for at most `seconds`; convert a failure into a ToolError that starts with `name`."""
         connection, server = await self._connected(), f"the MCP server {self.name}"
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        with connection.in_use():
+        with connection.in_use(call):
             try:
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(self._seconds) as limit:
+                    if call is not None:
+                        call.start(limit, self._seconds)
                     yield connection
                 return
             except TimeoutError:
@@ -153,6 +167,38 @@ class _SessionLost(ToolError):
     """A restarted HTTP server does not know the session any more."""
 
 
+@dataclass(eq=False)
+class _Call:
+    """A running call of a tool: its progress messages, its time limit, and the session with its user."""
+
+    tool: str
+    server: str
+    context: ToolContext | None
+    lines: list[str] = field(default_factory=list)
+
+    def start(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._limit, self._seconds = limit, seconds
+        self._end = asyncio.get_running_loop().time() + seconds * _MAX_EXTENSION
+
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        line = f"{progress:g}{f'/{total:g}' if total else ''} {plain(message or '', 200)}".strip()
+        self.lines[MAX_PROGRESS_MESSAGES - 1 :] = [line]
+        if self.context is not None:
+            self.context.report(self.tool, line)
+        if not self._limit.expired():
+            self._limit.reschedule(min(asyncio.get_running_loop().time() + self._seconds, self._end))
+
+    async def ask(self, question: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the user's answer to a question of the server; meanwhile the call has no time limit."""
+        if self.context is None:
+            return None
+        self._limit.reschedule(None)
+        answer = await ask_form(self.context, f"the MCP server {self.server} asks: {question}", schema)
+        self.start(self._limit, self._seconds)
+        self._limit.reschedule(self._end)
+        return answer
+
+
 class _Connection:
     """One connection, from a start of the server to its end.
 
@@ -170,7 +216,7 @@ class _Connection:
         self._rows: Rows | None = None
         self._has_changed = False
         """True once the server has reported that its list of tools has changed."""
-        self._n_calls = 0
+        self._running: list[_Call | None] = []
         self._is_retired = False
         self._is_ended = False
         self._process_output: Any = None
@@ -185,13 +231,13 @@ class _Connection:
         return self._is_retired or self.task.done() or closed
 
     @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        self._n_calls += 1
+    def in_use(self, call: _Call | None) -> Iterator[None]:
+        self._running.append(call)
         try:
             yield
         finally:
-            self._n_calls -= 1
-            if self._is_retired and not self._n_calls:
+            self._running.remove(call)
+            if self._is_retired and not self._running:
                 self.end()
 
     def retire(self) -> None:
@@ -209,7 +255,8 @@ class _Connection:
         from mcp_types import CONNECTION_CLOSED
 
         try:
-            return to_text_result(await self.client.result().call_tool(tool, arguments, progress_callback=on_message))
+            result: Any = await self.client.result().call_tool(tool, arguments, progress_callback=on_message)
+            return to_text_result(json.loads(result.content[0].text))
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or self.has_lost_session(error.message):
                 raise
@@ -243,7 +290,7 @@ class _Connection:
                     break
                 cursors.add(cursor)
         except MCPError as error:
-            if _is_end(error) or not (cursors or error.code == METHOD_NOT_FOUND):
+            if has_ended(error) or not (cursors or error.code == METHOD_NOT_FOUND):
                 raise
             self.problems = [f"its listing is not whole: {plain(error.message, 200)}"]
         return [_row(tool) for tool in self._stream.listed[: MAX_TOOLS + 1]]
@@ -256,6 +303,15 @@ class _Connection:
 
         self._has_changed |= isinstance(message, ToolListChangedNotification)
 
+    async def _on_question(self, context: Any, params: Any) -> Any:
+        """Ask the user of the newest call, as the protocol does not name the call; decline without a user."""
+        from mcp_types import ElicitResult
+
+        call = next((call for call in reversed(self._running) if call is not None), None)
+        question = f"{params.message} {getattr(params, 'url', '')}"
+        answer = None if call is None else await call.ask(question, getattr(params, "requested_schema", {}))
+        return ElicitResult(action="decline" if answer is None else "accept", content=answer or None)
+
     async def _run(self, config: ServerConfig, seconds: float, log_file: Path) -> None:
         from mcp import Client
 
@@ -267,7 +323,7 @@ class _Connection:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with limit:
-                    transport = _http(config, seconds, statuses) if config.url else _process(config, log_file)
+                    transport = connect_http(config, seconds, statuses) if config.url else _process(config, log_file)
                     streams = await stack.enter_async_context(transport)
                     self._process_output = None if config.url else streams[0]
                     self._stream = RepairedStream(streams[0])
@@ -275,6 +331,7 @@ class _Connection:
                         contextlib.nullcontext((self._stream, streams[1])),
                         cache=None,
                         message_handler=self._on_message,
+                        elicitation_callback=self._on_question,
                         mode=self._modes[0],
                     )
                     await stack.enter_async_context(client)
@@ -287,11 +344,11 @@ class _Connection:
                 await asyncio.Event().wait()
         except (asyncio.CancelledError, BaseExceptionGroup, Exception) as failure:
             log.debug("%s ended", config.name, exc_info=True)
-            if not self.client.done() and config.command and self._modes[0] == "auto" and _is_end(failure):
+            if not self.client.done() and config.command and self._modes[0] == "auto" and has_ended(failure):
                 del self._modes[0]
                 await self._run(config, seconds, log_file)
             if not self.client.done():
-                reason = _reason(failure, f"it ended; see {log_file}" if config.command else "", statuses)
+                reason = reason_of(failure, f"it ended; see {log_file}" if config.command else "", statuses)
                 reason = f"no answer within {seconds:g} seconds" if limit.expired() else reason
                 self.client.set_exception(ToolError(f"the MCP server {config.name} cannot be reached ({reason})"))
                 # Read the exception, or asyncio logs it if no caller waits any more.
@@ -337,29 +394,6 @@ def _copy_to_log(read_end: int, file: Path) -> None:
             pass
 
 
-@contextlib.asynccontextmanager
-async def _http(config: ServerConfig, seconds: float, statuses: list[int]) -> AsyncIterator[tuple[Any, Any]]:
-    """Connect to an HTTP server and yield its streams; append the status of each response to `statuses`.
-
-    The SDK follows redirects only within the origin of the address, so none leads into the user's network.
-    """
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
-    async def add_status(response: httpx2.Response) -> None:
-        statuses.append(response.status_code)
-
-    url = expand_variables(str(config.url), "url")
-    headers = {name: expand_variables(value, name).strip() for name, value in config.headers.items()}
-    # No read timeout: the stream of changes may be silent, and `_request` limits each call.
-    timeout = httpx2.Timeout(seconds + 1.0, read=None)
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [add_status]}) as client,
-        streamable_http_client(url, http_client=client) as streams,
-    ):
-        yield streams
-
-
 def _row(tool: Any) -> dict[str, Any]:
     """Return the stored fields of a listed tool."""
     listed = tool if isinstance(tool, dict) else {}
@@ -367,46 +401,3 @@ def _row(tool: Any) -> dict[str, Any]:
     execution = listed.get("execution")
     needs_tasks = isinstance(execution, dict) and execution.get("taskSupport") == "required"
     return row | {"execution": {"taskSupport": "required"}} if needs_tasks else row
-
-
-def _root(failure: BaseException) -> BaseException:
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
-
-
-def _is_end(failure: BaseException) -> bool:
-    """Return True if the server has ended instead of answering."""
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    root = _root(failure)
-    return isinstance(root, MCPError) and root.code == CONNECTION_CLOSED
-
-
-def _reason(failure: BaseException, ended: str, statuses: list[int]) -> str:
-    """Return the reason of a failed start, without messages of libraries that may quote a header with its key."""
-    from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED
-    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-    from pydantic import ValidationError
-
-    failure = _root(failure)
-    match failure:
-        case asyncio.CancelledError():
-            return "it was closed"
-        case ToolError():
-            return str(failure)
-        case MCPError() if failure.code == CONNECTION_CLOSED and ended:
-            return ended
-        case RuntimeError() if "protocol version" in str(failure):
-            ours = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {MODERN_PROTOCOL_VERSIONS[-1]}"
-            return f"it speaks version {str(failure).split()[-1]} of the protocol, agentlab {ours}"
-        case MCPError():
-            status = f" (HTTP {statuses[-1]})" if statuses and statuses[-1] >= 400 else ""
-            return f"{plain(' '.join(failure.message.split()), 200)}{status}"
-        case ValidationError():
-            return "what it says does not follow the protocol"
-        case OSError() if failure.strerror:
-            return f"{failure.filename or type(failure).__name__}: {failure.strerror}"
-    return type(failure).__name__

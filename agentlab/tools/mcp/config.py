@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError
@@ -25,8 +25,10 @@ from agentlab.core.strict_json import parse_json
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"(?:env:)?([A-Za-z_]\w*)(?::-(.*))?", re.DOTALL)
 _SECRET = re.compile(r"key|token|secret|password|auth|cookie", re.IGNORECASE)
-_IGNORED = {"type", "transport", "disabled", "description", "name"}
-"""Keys of other programs that are ignored without a note."""
+_SHARED = {"type", "transport", "disabled", "description", "name", "timeout"}
+"""Keys of an entry of either kind; some stand for nothing here, but other programs write them."""
+_TRANSPORTS = ("http", "streamable-http", "streamableHttp", "streamable_http")
+_NO_SSE = "MCP has replaced sse in 2025; use the server's streamable-http address, mostly .../mcp in place of .../sse"
 
 
 def _web_address(url: str) -> str:
@@ -54,6 +56,8 @@ class ServerConfig(BaseModel, frozen=True, extra="ignore"):
     env: dict[str, str] = {}
     url: Annotated[Text, AfterValidator(_web_address)] | None = None
     headers: dict[str, Text] = {}
+    timeout: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Seconds of a start, and of a call since its last progress message."""
 
     @model_validator(mode="after")
     def _has_command_or_url(self) -> Self:
@@ -83,7 +87,10 @@ def servers_of_folder(data: Path) -> tuple[list[ServerConfig], list[str]]:
     problems: list[str] = []
     for folder, keyword in (("mcp-servers", "command"), ("remote-mcp-servers", "url")):
         for file in sorted(data.joinpath(folder).glob("*.json")):
-            config, notes = server_config(file.stem, read_object_file(file), file)
+            row = read_object_file(file)
+            if row.get("disabled") is True:
+                continue
+            config, notes = server_config(file.stem, row, file)
             if not getattr(config, keyword):
                 raise ConfigError(f"{file}: a server in {folder} needs a {keyword!r}")
             if config.name in configs:
@@ -113,14 +120,15 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
     """Return the validated entry of a server and a line for each problem; raise ConfigError."""
     location = f"{file}: server {name!r}"
     entry = row if isinstance(row, dict) else {}
+    kind, folder = entry.get("type", entry.get("transport")), file.parent.resolve()
     try:
-        config = ServerConfig.model_validate({**entry, "name": name, "folder": file.parent.resolve()})
+        config = ServerConfig.model_validate({**entry, "name": name, "folder": folder})
     except ValidationError as problem:
         raise ConfigError(f"{location}: {first_error(problem, ServerConfig)}") from None
-    kind = entry.get("type", entry.get("transport"))
-    if kind is not None and kind not in (("stdio",) if config.command else ("http", "streamable-http")):
-        raise ConfigError(f"{location}: unknown transport {kind!r}; use stdio or streamable-http")
-    fields = _IGNORED | ({"command", "args", "env"} if config.command else {"url", "headers"})
+    if kind is not None and kind not in (("stdio",) if config.command else _TRANSPORTS):
+        advice = _NO_SSE if kind == "sse" else "use stdio or streamable-http"
+        raise ConfigError(f"{location}: unknown transport {kind!r}; {advice}")
+    fields = _SHARED | ({"command", "args", "env"} if config.command else {"url", "headers"})
     problems = [f"{name}: unknown key {key!r} in {file.name} is ignored" for key in entry if key not in fields]
     problems += [
         f"{name}: {file.name} contains the secret {key}; write ${{NAME}} instead and set the variable NAME"

@@ -126,8 +126,13 @@ def describe(tools: Sequence[FoundTool]) -> str:
     """Return a table for the command line: server, tool, arguments (`?` marks optional ones), description."""
     rows = [["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]]
     for tool in tools:
-        parameters, summary = argument_list(tool.spec.parameters) or "-", tool.spec.description.split("\n")[0]
-        names = [plain(" ".join(name.split())) for name in (tool.source, tool.spec.name, parameters)]
-        rows.append([*names, plain(" ".join(summary.split()), 60)])
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]).rstrip() for row in rows)
+        parameters = argument_list(tool.spec.parameters) or "-"
+        rows.append([tool.source, tool.spec.name, parameters, tool.spec.description.split("\n")[0]])
+    return text_table(rows)
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of untrusted text as aligned lines; the last column has at most 60 characters."""
+    cells = [[plain(" ".join(cell.split())) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), plain(row[-1], 60)]).rstrip() for row in cells)

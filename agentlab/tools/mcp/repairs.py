@@ -6,9 +6,12 @@ also mistakes some error codes of a server for the end of the connection, and wa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Self
 
+RESULT_KEYS = {"content", "structuredContent", "isError"}
+"""Parts of a tool's result, which the stream passes on as one text block of JSON."""
 SERVER_ERROR = -32099
 """Code that replaces an error code of a server which the SDK reserves for its own errors."""
 
@@ -57,8 +60,9 @@ class RepairedStream:
             if isinstance(result.get("tools"), list):
                 self.listed += result["tools"]
                 result["tools"] = [*_readable_tools(result["tools"])]
-            elif result.keys() & {"content", "structuredContent", "isError"}:
-                _repair_result(result)
+            elif RESULT_KEYS & result.keys():
+                raw = json.dumps({key: result.pop(key) for key in RESULT_KEYS & result.keys()})
+                message.result = {**result, "content": [{"type": "text", "text": raw}]}
         return item
 
 
@@ -88,32 +92,3 @@ def _readable_tools(rows: list[Any]) -> Iterator[dict[str, Any]]:
             properties = properties if isinstance(properties, dict) else {}
             valid = {name: part for name, part in properties.items() if isinstance(part, (dict, bool))}
             yield {"name": row["name"], "inputSchema": {"type": "object", "properties": valid}}
-
-
-def _repair_result(result: dict[str, Any]) -> None:
-    blocks = result.get("content")
-    blocks = blocks if isinstance(blocks, list) else [] if blocks is None else [blocks]
-    result["content"] = [block for each in blocks for block in _readable_block(each)]
-    result["isError"] = bool(result.get("isError"))
-    structured = result.get("structuredContent")
-    if structured is None:
-        result.pop("structuredContent", None)
-    elif not isinstance(structured, dict):
-        result["structuredContent"] = {"result": structured}
-
-
-def _readable_block(block: Any) -> Iterator[dict[str, Any]]:
-    """Yield the block if the SDK can read it, else its text or a note that names its type."""
-    from mcp_types import ContentBlock
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        TypeAdapter(ContentBlock).validate_python(block, by_name=False)
-        yield block
-    except ValidationError:
-        kind = block.get("type") if isinstance(block, dict) else type(block).__name__
-        text = block.get("text") if isinstance(block, dict) else block
-        if isinstance(text, str):
-            yield {"type": "text", "text": text}
-        elif kind != "text":
-            yield {"type": "text", "text": f"({kind}, a block that cannot be read)"}

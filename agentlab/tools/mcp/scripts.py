@@ -31,21 +31,26 @@ from agentlab.tools.mcp.answers import truncate_result
 from agentlab.tools.mcp.listing import FoundTool, usable_tools
 
 
-def load_scripts(folder: Path, seconds: float) -> tuple[list[FoundTool], list[str]]:
-    """Return the tools of all files and a line for each problem; raise ConfigError for the first broken file.
+def load_scripts(folder: Path, seconds: float, *, strict: bool = True) -> tuple[list[FoundTool], list[str]]:
+    """Return the tools of all files and a line for each problem.
 
-    `seconds` is the time limit of one `execute`.
+    `seconds` is the time limit of one `execute`. A broken file is a problem or, if `strict`, a ConfigError.
     """
     tools: list[FoundTool] = []
     problems: list[str] = []
     for file in sorted(folder.glob("[!_]*.py")):
-        module = _load_module(file)
-        decorated = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
-        tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in decorated]
-        if not decorated:
-            tool, notes = _script(module, file, seconds)
-            tools.append(tool)
-            problems += notes
+        try:
+            module = _load_module(file)
+            decorated = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
+            tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in decorated]
+            if not decorated:
+                tool, notes = _script(module, file, seconds)
+                tools.append(tool)
+                problems += notes
+        except ConfigError as problem:
+            if strict:
+                raise
+            problems.append(str(problem))
     return tools, problems
 
 

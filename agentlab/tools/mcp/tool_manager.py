@@ -22,19 +22,19 @@ A manager belongs to the event loop that opened it.
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from agentlab.core.errors import ConfigError, ToolError
 from agentlab.core.files import write_atomically
 from agentlab.core.messages import ToolSpec
-from agentlab.core.protocols import Tool, ToolContext
+from agentlab.core.protocols import ToolContext
+from agentlab.session.session import Session
 from agentlab.tools import Work
 from agentlab.tools.mcp.client import McpServer
 from agentlab.tools.mcp.config import ServerConfig, read_object_file, servers_of_file, servers_of_folder
@@ -44,13 +44,7 @@ from agentlab.wire.keys import digest
 
 log = logging.getLogger(__name__)
 FORMAT = 1
-
-
-class HoldsTools(Protocol):
-    """An object, such as a session, that tools are added to."""
-
-    @property
-    def tools(self) -> dict[str, Tool]: ...
+DEFAULT_SECONDS = 30.0
 
 
 class ToolManager:
@@ -73,9 +67,13 @@ class ToolManager:
         self._live = live
         self._listed: dict[str, Sequence[ToolSpec]] = {}
         """The tools of each server."""
-        self._offered: WeakKeyDictionary[HoldsTools, tuple[FoundTool, ...]] = WeakKeyDictionary()
+        self._offered: WeakKeyDictionary[Session, tuple[FoundTool, ...]] = WeakKeyDictionary()
         self._occurrences: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
         """Number of equal calls per conversation."""
+
+    @property
+    def servers(self) -> Sequence[McpServer]:
+        return self._servers
 
     @classmethod
     async def open(
@@ -83,20 +81,22 @@ class ToolManager:
         path: Path,
         *,
         reserved: Collection[str] = (),
-        timeout_seconds: float = 30.0,
+        timeout_seconds: float | None = None,
         refresh: bool = False,
         live: bool = False,
     ) -> Self:
         """Load the tools of a data folder, or of the servers in a file `{"mcpServers": {name: {...}}}`.
 
         `refresh` requests the listings of all servers again. `reserved` are the names of the agent's own tools. Raises
-        ConfigError, in one line, for an unusable file. An unavailable server is a problem, not an error.
+        ConfigError, in one line, for an unusable file. An unavailable server is a problem, not an error. So is a broken
+        script if `live` or `refresh` is set; a run without its tool would mislead.
         """
+        timeout_seconds = timeout_seconds or DEFAULT_SECONDS
         if not path.suffix and not path.exists():
             raise ConfigError(f"there is no folder {path} to load tools from")
         if path.is_dir():
             configs, problems = servers_of_folder(path)
-            scripts, notes = load_scripts(path / "tools", timeout_seconds)
+            scripts, notes = load_scripts(path / "tools", timeout_seconds, strict=not (live or refresh))
             listing_file = path / "mcp.tools.json"
         else:
             configs, problems = servers_of_file(path)
@@ -141,7 +141,7 @@ class ToolManager:
         self.tools = tuple(named)
         return renamed
 
-    def offer_to(self, session: HoldsTools) -> None:
+    def offer_to(self, session: Session) -> None:
         """Add the tools to `session` and remove the ones added before."""
         for tool in self._offered.get(session, ()):
             del session.tools[tool.spec.name]
@@ -194,8 +194,7 @@ class ToolManager:
                 # Reading a value again after a change must not return the recording of the first reading.
                 facts["repeat"] = occurrences[key]
             occurrences[key] += 1
-            on_progress = functools.partial(context.report, name)
-            result = await context.fetch("mcp", facts, lambda: server.call(name, arguments, on_progress))
+            result = await context.fetch("mcp", facts, lambda: server.call(name, arguments, context))
             if not self._live:
                 self._report_change(server)
             for line in result.get("progress", ()):

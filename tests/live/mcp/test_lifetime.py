@@ -8,7 +8,10 @@ import os
 
 import pytest
 
-from support.mcp_servers import gone, is_alive, liar, names, server_of
+import agentlab as al
+from agentlab.models.scripted import Scripted
+from agentlab.models.scripted import call as scripted_call
+from support.mcp_servers import OURS, gone, is_alive, liar, names, server_of
 from support.tool_sessions import call, session_with
 
 pytestmark = pytest.mark.slow
@@ -99,3 +102,38 @@ async def test_a_server_that_hangs_ends_with_everything_it_started(ours):
     server_of(ours)._seconds = 0.3
     await call(session, "hang")
     assert await gone(pid) and await gone(child)
+
+
+async def test_a_server_has_its_own_time_limit(opened):
+    manager = await opened({"ours": {**OURS, "timeout": 6}})
+    session = session_with(*manager.tools)
+    assert await call(session, "add", a=1, b=1) == "2"
+    told = await call(session, "wait", seconds=60)
+    assert told == "Error: wait: the MCP server ours did not answer within 6 seconds"
+
+
+async def test_progress_extends_the_time_of_a_call_and_silence_does_not(ours):
+    session = session_with(*ours.tools)
+    await call(session, "add", a=1, b=1)
+    server_of(ours)._seconds = 0.5
+    pid = json.loads(await call(session, "person", who="a"))["pid"]
+    assert await call(session, "crawl", seconds=1.5, every=0.1) == "arrived"
+    assert json.loads(await call(session, "person", who="b"))["pid"] == pid, "the server was not ended"
+    assert "did not answer within 0.5 seconds" in await call(session, "crawl", seconds=3, every=1.5)
+
+
+async def test_endless_progress_ends_at_twenty_times_the_limit(ours):
+    session = session_with(*ours.tools)
+    await call(session, "add", a=1, b=1)
+    server_of(ours)._seconds = 0.1
+    assert "did not answer within 0.1 seconds" in await call(session, "crawl", seconds=600, every=0.02)
+
+
+def test_a_spec_sets_the_time_limit_of_tools(tmp_path, own_home):
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"ours": OURS}}))
+    (tmp_path / "conversations.jsonl").write_text(json.dumps({"id": "one", "turns": [{"user": "Wait."}]}))
+    model = Scripted([scripted_call("wait", seconds=60), "It took too long."])
+    given = {"mcp": str(tmp_path / "servers.json"), "timeouts": {"tool": 6}, "embedder": "hashing/hashing-64"}
+    with al.Lab(datasets=[str(tmp_path)], flows=["coordinator"], model=model, **given) as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert "did not answer within 6 seconds" in (tmp_path / "run" / "calls.jsonl").read_text()
