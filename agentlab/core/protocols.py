@@ -131,7 +131,7 @@ class Memory(Protocol):
     ) -> tuple[Fact, ...]:
         """Store many texts in their order, without a search for duplicates.
 
-        If the backend fails on the way, the first texts may be stored.
+        If the backend fails, the first texts may already be stored.
         """
         ...
 

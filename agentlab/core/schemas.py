@@ -189,7 +189,7 @@ class _Simplifier:
 
 
 def _with_siblings(option: Any, node: Mapping[str, Any]) -> Any:
-    """Return an alternative with the type and properties that stand beside the list of alternatives."""
+    """Return an alternative, with the type and properties of the schema that lists the alternatives."""
     if not isinstance(option, Mapping):
         return option
     return {key: value for key, value in node.items() if key not in (*_ALTERNATIVES, "allOf")} | dict(option)

@@ -139,7 +139,7 @@ LENIENT = json.JSONDecoder(
 
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a model's text, whatever stands around them."""
+    """Yield the JSON objects in a model's text, which may contain other text around them."""
     text = text[:MAX_REPLY_CHARS]
     at = text.find("{")
     for _ in range(MAX_BRACES):

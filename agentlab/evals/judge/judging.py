@@ -5,8 +5,8 @@
 A rubric applies to turns with a reference, or to turns with passages for at least one flow. The judge grades every
 flow's reply to such a turn, also a reply without passages. Its results are in the run folder, in
 `judges/correct-1a2b3c4d`, named after the rubric and the hash of model, rubric and prompt. `calls.jsonl` is the judge's
-ledger, which never counts for a flow; `judgements.jsonl` holds the verdicts. Stored verdicts are not asked for again,
-so an interrupted judge can resume.
+ledger, which never counts for a flow; `judgements.jsonl` holds the verdicts. Calls with a stored verdict are not
+repeated, so an interrupted judge can resume.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the verdict out of a judge's reply, whatever the judge wraps it in.
+"""Reads the verdict out of a judge's reply, which may have text around it.
 
 read_verdict('Let me see.\\n```json\\n{"Verdict": " YES. "}\\n```', ["yes", "no"])    # "yes"
 read_verdict('{"verdict": "partially"}', ["yes", "no"])                            # None

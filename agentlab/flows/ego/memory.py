@@ -118,7 +118,7 @@ class EgoMemory:
         return [entries[index] for index in sorted(sorted(range(len(entries)), key=nearness)[-count:])]
 
     async def relevant(self, session: Session, query: str) -> str:
-        """Return the memories relevant for `query`, the newest short-term entry, without that entry.
+        """Return the memories relevant for `query`; the newest short-term entry, which is `query` itself, is left out.
 
         The model selects them and writes a summary; the last exchange is always included. Without the setting
         `relevance`, the newest entries of both memories are returned. The settings may limit modules and kinds.

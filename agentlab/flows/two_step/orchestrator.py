@@ -83,7 +83,7 @@ class Profile:
     base_messages: Callable[[Session, UserTurn], list[str]]
     """System messages of the final response; the first is the personality."""
     speaker: Callable[[Session, UserTurn], list[str]] = lambda session, turn: []
-    """Messages after them that identify the speaker by a name of the speaker's choice."""
+    """Messages after the base messages that name the speaker; the speaker chooses the name."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
     """User's message in the form that the history stores."""
     facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
