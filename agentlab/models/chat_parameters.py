@@ -26,7 +26,6 @@ _UNSUPPORTED = re.compile(
     r"|can ?not (?:both )?be (?:specified|used|set)",
     re.IGNORECASE,
 )
-_FILTERED = re.compile("policy|safety|content_filter|flagged", re.IGNORECASE)
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
 _ERROR_KEYS = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
 """Keys of an error body that state the problem; the other keys quote the request and name everything in it."""
@@ -68,7 +67,7 @@ class Parameters:
 def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:
     """Return the name of the parameter that an answer refuses, "" if it refuses something else."""
     text = " ".join(_error_texts(content))
-    if status not in (400, 422) or _FILTERED.search(text):
+    if status not in (400, 422):
         return ""
     if "response_format" in sent and _FORMAT.search(text):
         return "response_format"

@@ -47,7 +47,9 @@ _OTHER_SIZE = re.compile(
 _RATE = re.compile(r"per.?(?:min|hour|day|second)|rate.?limit|\b[tr]p[md]\b|quota|too many requests", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"insufficient.?(?:quota|balance|credit|funds)|current quota|billing", re.IGNORECASE)
 _FILTERED = re.compile(
-    r"content.?filter|content management policy|responsibleai|flagged|moderation|(?:safety|usage|content) polic",
+    r"content.?filter|content management policy|responsibleai|flagged|moderation|content_policy|safety_violation"
+    r"|(?:safety|usage|content) (?:polic|guideline|system|check|filter)|data_inspection_failed|inappropriate content"
+    r"|sensitive (?:content|words?)|prohibited_content|敏感",
     re.IGNORECASE,
 )
 _KEY = re.compile(r"api.?key|credential|access token|auth\w* token|unauthenticated|authenticat", re.IGNORECASE)
