@@ -7,7 +7,6 @@ The environment names it: `AZURE_OPENAI_ENDPOINT`, `OPENAI_API_VERSION`, and `AZ
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core import secrets
@@ -24,13 +23,11 @@ TOKEN = "AZURE_OPENAI_AD_TOKEN"  # noqa: S105 - the name of a variable
 class AzureConnection(Connection):
     """One resource and its keys or token; the SDK puts the deployment into the address."""
 
-    def connect(self, options: Mapping[str, Any]) -> openai.AsyncAzureOpenAI:
+    def connect(self, key: str, **options: Any) -> openai.AsyncAzureOpenAI:
         import openai
 
-        given = dict(options)
-        if os.environ.get(TOKEN):
-            given["azure_ad_token_provider"] = given.pop("api_key")
-        return openai.AsyncAzureOpenAI(azure_endpoint=self.base_url or "", **given)
+        credential: Any = {"azure_ad_token" if os.environ.get(TOKEN) else "api_key": key}
+        return openai.AsyncAzureOpenAI(azure_endpoint=self.base_url or "", **credential, **options)
 
 
 def azure_connection(timeout: float) -> AzureConnection:

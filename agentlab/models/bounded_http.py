@@ -1,13 +1,12 @@
-"""Bounds for the official SDK's client: no answer past a size, none packed, and no way to another server.
+"""HTTP client for the official SDK: no answer past a size, none packed, and no redirect to another server.
 
 It imports the SDK, which takes half a second: import it where a call is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import aiohttp
 import httpx2
@@ -21,16 +20,10 @@ MAX_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
 MAX_REDIRECTS = 5
-_BROKEN = {
-    "ClientPayloadError": "the answer has no end",
-    "ServerDisconnectedError": "the server hung up",
-    "ClientOSError": "the server hung up",
-}
-_NO_HTTP = "what came is no answer in HTTP"
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """The body of an answer: ServerFault past `MAX_BYTES`; a refusal just ends, for its first words say why."""
+    """The body of an answer: ServerFault past `MAX_BYTES`; a refusal ends early, because its first words suffice."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._body: Any = response.stream
@@ -51,60 +44,37 @@ class BoundedStream(httpx2.AsyncByteStream):
 
 
 async def check_head(response: httpx2.Response) -> None:
-    """Take up what the head of an answer says of limits; raises ModelError for one that nobody should read on."""
+    """Report the limits in the headers of an answer; raises ModelError for an answer that is not to be read."""
     if (ticket := CURRENT.get()) is not None:
         ticket.observe_headers(response.headers)
     if response.has_redirect_location:
-        sent_to, url = response.url.join(response.headers["location"]), response.url
-        if (sent_to.scheme, sent_to.host, sent_to.port) != (url.scheme, url.host, url.port):
-            origin = sent_to.copy_with(path="/", query=None, fragment=None)
-            raise ModelError(f"the server sends on to {origin}; ask that one, if you trust it")
-    # It was not asked for, and what a packed answer grows to is known only once it has.
+        target, url = response.url.join(response.headers["location"]), response.url
+        if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
+            origin = target.copy_with(path="/", query=None, fragment=None)
+            raise ModelError(f"the server redirects to {origin}; set that address, if you trust it")
+    # The request rules it out, and the size of its content is unknown before it is unpacked.
     elif response.headers.get("content-encoding", "identity") != "identity":
-        raise UnreadableAnswer("the server packs its answers, though it was asked not to")
+        raise UnreadableAnswer("the server compresses its answers, although the request rules that out")
     response.stream = BoundedStream(response)
 
 
-def client_options(idle_timeout: float, key: Callable[[], Awaitable[str]]) -> dict[str, Any]:
-    """The options of every client; `key` names the key of the call at hand. The SDK tries nothing again."""
-    return {
-        "api_key": key,
-        "max_retries": 0,
-        "timeout": httpx2.Timeout(idle_timeout, pool=None),
-        "default_headers": {"Accept-Encoding": "identity"},
-        "http_client": openai.DefaultAioHttpClient(
-            # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
-            limits=httpx2.Limits(max_connections=0),
-            max_redirects=MAX_REDIRECTS,
-            event_hooks={"response": [check_head]},
-        ),
-    }
+def http_client() -> httpx2.AsyncClient:
+    return openai.DefaultAioHttpClient(
+        # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
+        limits=httpx2.Limits(max_connections=0),
+        max_redirects=MAX_REDIRECTS,
+        event_hooks={"response": [check_head]},
+    )
 
 
-def openai_client(address: str | None, **options: Any) -> openai.AsyncOpenAI:
-    """The SDK's client, for the server at `address` or as the environment says."""
-    parts = urlsplit(address or "")
-    # Every call sends the query of the address: some gateways take their version there.
-    base = parts._replace(query="").geturl() or None
-    return openai.AsyncOpenAI(base_url=base, default_query=dict(parse_qsl(parts.query)), **options)
-
-
-def lost_connection(problem: Exception, model: str, redact: Callable[[str], str]) -> ModelError:
-    """Our error for a call that brought no answer at all, by what the transport says of it."""
-    causes = list(_causes(problem))
-    if any(isinstance(cause, httpx2.TooManyRedirects) for cause in causes):
-        return ModelError(f"the server sends on more than {MAX_REDIRECTS} times", model)
-    cause = next((cause for cause in causes if isinstance(cause, (aiohttp.ClientError, TimeoutError))), causes[-1])
-    if isinstance(cause, aiohttp.ConnectionTimeoutError):
-        return Unreachable("cannot reach the server in time", model)
-    if isinstance(cause, TimeoutError):
-        return Unreachable("no answer in time", model)
-    if isinstance(cause, aiohttp.ClientConnectorError):
-        return Unreachable(f"cannot reach the server: {redact(str(cause))}", model)
-    return Unreachable(f"the connection broke: {_BROKEN.get(type(cause).__name__, _NO_HTTP)}", model)
-
-
-def _causes(problem: BaseException | None) -> Iterator[BaseException]:
-    while problem is not None:
-        yield problem
+def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> ModelError:
+    """Return the error for a call without an answer; the cause of an error of the SDK is one of its transport."""
+    while not isinstance(problem, (aiohttp.ClientError, TimeoutError)) and problem.__cause__ is not None:
         problem = problem.__cause__
+    if isinstance(problem, TimeoutError):
+        return Unreachable("no answer in time", model)
+    if isinstance(problem, httpx2.TooManyRedirects):
+        return ModelError(f"the server redirects more than {MAX_REDIRECTS} times", model)
+    text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
+    is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
+    return Unreachable(f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model)

@@ -51,8 +51,8 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
         return body | {name: value for name, value in settings.items() if value is not None}
 
     async def start(self) -> None:
-        """Load what talks HTTP, which the first calls would otherwise do within their time."""
-        self._connection.open()
+        """Load the SDK, which the first calls would otherwise do within their time."""
+        self._connection.client(self._connection.keys.keys[0])
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> ChatReader:
         """Ask once more without a parameter that the model does not take, or with another in its place."""
@@ -60,7 +60,7 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
             body = self._parameters.fit(wired)
             try:
                 return await self._connection.ask(
-                    self.name, "chat.completions", body, lambda pieces: self._read(pieces, emit)
+                    self.name, "/chat/completions", body, lambda pieces: self._read(pieces, emit)
                 )
             except BadRequest as refusal:
                 if not refusal.parameter:

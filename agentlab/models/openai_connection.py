@@ -1,12 +1,11 @@
-"""The way to a server that speaks OpenAI's protocols, as chat models and embedders both take it.
+"""Connection to a server with OpenAI's protocols, for chat models and embedders.
 
     connection = Connection("http://127.0.0.1:8000/v1", keys, timeout=120)
-    row = await connection.ask("openai/e", "embeddings", {"model": "e", "input": ["offside"]}, read)
+    row = await connection.ask("openai/e", "/embeddings", {"model": "e", "input": ["offside"]}, read)
 
-The official SDK carries the call, so that what its documentation says of the environment holds: address, organisation,
-project, headers, proxies, certificates. The answer comes as the bytes of the server, read by the adapter that knows
-what they mean: the SDK's own reading costs more than all the rest of a run. Nothing is tried twice here: the queue
-before every model and embedder repeats a call that may succeed later, with the next of several keys.
+The official SDK carries the call, so its documentation applies to address, organisation, project, headers, proxies and
+certificates. The adapter reads the bytes of the answer: the typed reading of the SDK costs more than the rest of a run.
+The queue before every model and embedder repeats a call that may succeed later, with the next of several keys.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextvars import ContextVar
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from agentlab.core.errors import BadRequest, ModelError
 from agentlab.models.chat_parameters import refused_parameter
@@ -25,19 +23,12 @@ from agentlab.models.refusals import read_refusal, read_server_error
 from agentlab.wire.limits import CURRENT
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 
 Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
 LINGERING_SECONDS = 0.05
-_CONTENT = {"chat.completions": "messages", "embeddings": "input"}
-"""Parts of the SDK by endpoint."""
-_key: ContextVar[str] = ContextVar("key")
-"""The key of the call that is made here."""
-
-
-async def _current_key() -> str:
-    return _key.get()
 
 
 class Connection:
@@ -47,22 +38,20 @@ class Connection:
     """
 
     def __init__(self, base_url: str | None, keys: KeyRing, timeout: float) -> None:
-        self.base_url = base_url
-        self.keys = keys
-        self.timeout = timeout
-        self._client: openai.AsyncOpenAI | None = None
+        self.base_url, self.keys, self.timeout = base_url, keys, timeout
+        self._http: httpx2.AsyncClient | None = None
+        self._clients: dict[str, openai.AsyncOpenAI] = {}
 
     async def ask(
         self,
         model: str,
-        endpoint: str,
+        path: str,
         body: Mapping[str, Any],
         read: Callable[[AsyncIterator[bytes]], Awaitable[Answered]],
     ) -> Answered:
         """Return the result of `read` for the bytes of the server's answer; failures raise a ModelError of `model`.
 
-        `endpoint` is the SDK's: `chat.completions` or `embeddings`. Raises what `read` raises over an answer that
-        cannot be read, too.
+        `path` is `/chat/completions` or `/embeddings`. Raises what `read` raises over an unreadable answer, too.
         """
         import aiohttp
         import httpx2
@@ -70,18 +59,18 @@ class Connection:
 
         from agentlab.models.bounded_http import lost_connection
 
-        client, ticket = self.open(), CURRENT.get()
+        ticket = CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)
-        _key.set(key)
         if ticket is not None:
             ticket.mark_sent(key)
         try:
-            create = attrgetter(endpoint)(client).with_streaming_response.create
-            # As an extra body it goes out as it is; over the rest of its arguments the SDK walks word by word.
-            async with create(model=body["model"], extra_body=body, **{_CONTENT[endpoint]: ()}) as response:
-                pieces = response.iter_bytes()
+            # The methods of the SDK check a body field by field, which costs as much as a tenth of a call.
+            post: Any = self.client(key).post
+            response = await post(path, cast_to=httpx2.Response, body=body, stream=True, stream_cls=openai.AsyncStream)
+            async with contextlib.aclosing(response):
+                pieces = aiter(response.stream)
                 answered = await read(pieces)
-                # A connection that was read to its end is used again; what should have ended gets a moment for it.
+                # A connection whose answer is read to its end is used again; the end may come a moment later.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LINGERING_SECONDS):
                         async for _ in pieces:
@@ -100,24 +89,37 @@ class Connection:
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.report_failure(key, error)
 
-    def open(self) -> openai.AsyncOpenAI:
-        """The SDK's client, made when it is first needed; it belongs to the event loop that runs."""
-        if self._client is None:
-            from agentlab.models.bounded_http import client_options
+    def client(self, key: str) -> openai.AsyncOpenAI:
+        """Return the SDK's client for a key; all keys share connections, which belong to the running event loop."""
+        if key not in self._clients:
+            import httpx2
 
-            self._client = self.connect(client_options(min(self.timeout, SILENCE_SECONDS), _current_key))
-        return self._client
+            from agentlab.models.bounded_http import http_client
 
-    def connect(self, options: Mapping[str, Any]) -> openai.AsyncOpenAI:
-        from agentlab.models.bounded_http import openai_client
+            self._http = self._http or http_client()
+            self._clients[key] = self.connect(
+                key,
+                http_client=self._http,
+                max_retries=0,
+                timeout=httpx2.Timeout(min(self.timeout, SILENCE_SECONDS), pool=None),
+                default_headers={"Accept-Encoding": "identity"},
+            )
+        return self._clients[key]
 
-        return openai_client(self.base_url, **options)
+    def connect(self, key: str, **options: Any) -> openai.AsyncOpenAI:
+        import openai
+
+        parts = urlsplit(self.base_url or "")
+        # Every call sends the query of the address: some gateways take their version there.
+        base, query = parts._replace(query="").geturl() or None, dict(parse_qsl(parts.query))
+        return openai.AsyncOpenAI(api_key=key, base_url=base, default_query=query, **options)
 
     def server_error(self, text: Any, model: str) -> ModelError:
-        """The error that the server reports in place of an answer, or in the middle of one."""
+        """Return the error that the server reports in place of an answer, or in the middle of one."""
         return read_server_error(text, model, self.keys.redact, self.base_url)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+            self._clients.clear()

@@ -47,7 +47,7 @@ class OpenAIEmbedder:
             body["dimensions"] = self._wanted
         try:
             async with asyncio.timeout(self._connection.timeout):
-                text = await self._connection.ask(self.name, "embeddings", body, _read_all)
+                text = await self._connection.ask(self.name, "/embeddings", body, _read_all)
             entries = sorted(json.loads(text)["data"], key=lambda row: row["index"])
             rows = [[float(n) for n in row["embedding"]] for row in entries]
         except TimeoutError:
