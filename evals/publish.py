@@ -16,8 +16,8 @@ from typing import Any
 
 from agentlab.core.files import read_text, write_atomically
 from agentlab.evals.compare.causes import causes
+from agentlab.evals.compare.headline import recommend
 from agentlab.evals.compare.pairs import compare
-from agentlab.evals.compare.ship import recommend
 from agentlab.evals.store.measures import format_number, summary_rows
 from agentlab.lab.run import Run, open_run
 

@@ -14,6 +14,7 @@ from agentlab.evals.compare.epochs import PASS_THRESHOLD, epochs_of, known_of, r
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
+from agentlab.evals.compare.headline import Verdict, recommend
 from agentlab.evals.compare.judgement import MARGIN, Judgement, format_needed
 from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.report.gate_files import FILES, summary_lines
@@ -23,55 +24,65 @@ from agentlab.evals.store.measures import COSTS, format_number, measure, primary
 from agentlab.lab.run import Run
 
 MAX_FLIPS = 10
+MAX_FLIPS_IN_SHORT = 5
 MAX_FLIPS_OF_A_MEASURE = 2
 MAX_SLICES = 2
+STYLES = {"ship": "bold green", "cheapest": "bold yellow", "undecided": "bold yellow"} | dict.fromkeys(
+    ("mend", "unusable"), "bold red"
+)
+"""Style of a headline of each kind."""
 
 
 def show_pairs(
     comparison: Comparison, runs: Sequence[Run], answers: Sequence[ClaimResult] = (), *, show_all: bool = False
 ) -> None:
-    """Print the verdicts on claims, then each pair: a summary line, its primary measures and its flips.
+    """Print the headline, the verdicts on claims, a line and a table of primary measures for each pair, and flips.
 
     With `show_all` print a row for every measure, and more flips.
     """
     console = new_console()
-    for answer in answers:
-        print_line(console, str(answer))
-    if comparison.best is not None:
-        print_line(console, str(comparison.best))
+    runs = list(dict.fromkeys(runs))
+    print_headline(console, recommend(*runs, comparison=comparison)[0])
+    for line in (*answers, *([comparison.best] if comparison.best else []), *comparison.pairs):
+        print_line(console, str(line))
     if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
         unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
         names = [name for name in comparison.primary if name not in unknown]
         sentence = f"no difference shown in {', '.join(names)}"
         print_line(console, sentence if names else "no primary measure is known for both flows")
     parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
-    for line in (*parts, *chain.from_iterable(map(notes_on_judges, dict.fromkeys(runs)))):
+    for line in (*parts, *chain.from_iterable(map(notes_on_judges, runs))):
         print_line(console, line)
-    pairs = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
-    turns = {(flow, flip.key) for pair, flips in pairs for _, flip in flips for flow in pair.flows}
-    rows = [replies_of(run, turns) for run in dict.fromkeys(runs)]
-    for pair, flips in pairs:
+    for pair in comparison.pairs:
         _show_pair(console, pair, show_all)
-        for line in _flip_lines(pair, flips, rows, MAX_FLIPS if show_all else 0):
-            print_line(console, line)
-        for d in pair.differences:
-            if d.more:
-                print_line(console, f"{d.measure.name}: no difference shown; {format_needed(d.more, MARGIN)}")
     legend = (
         f"* primary measure; 95 %: bootstrap over conversations; p: {TEST_ASSUMPTION}; two-sided; adjusted by maxT over"
     )
     legend += f" {max(1, comparison.family)} tests of all pairs"
     legend += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
     print_line(console, legend, "dim")
+    pairs = [(pair, _flips_to_show(pair, comparison.primary)) for pair in comparison.pairs]
+    turns = {(flow, flip.key) for pair, flips in pairs for _, flip in flips for flow in pair.flows}
+    rows = [replies_of(run, turns) for run in runs]
+    left = MAX_FLIPS if show_all else MAX_FLIPS_IN_SHORT
+    for pair, flips in pairs:
+        flips = flips if show_all else flips[:left]
+        left -= len(flips)
+        for line in _flip_lines(pair, flips, rows, MAX_FLIPS if show_all else 0):
+            print_line(console, line)
     if not show_all:
         secondary = max(sum(not d.primary for d in pair.differences) for pair in comparison.pairs)
-        folders = " ".join(shlex.quote(str(run.path)) for run in dict.fromkeys(runs))
+        folders = " ".join(shlex.quote(str(run.path)) for run in runs)
         commands = [(f"compare {folders} --all", f"{secondary} more measures, and more turns")]
         print_commands(console, [*commands, (f"report {folders} -o run.html", "one page for the browser")])
 
 
+def print_headline(console: Console, verdict: Verdict) -> None:
+    """Print the sentence that every surface opens with."""
+    print_line(console, verdict.sentence, STYLES.get(verdict.kind, "bold"))
+
+
 def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
-    print_line(console, str(pair), "bold")
     names = ["", "n", "A", "B", "B - A", "95 %", "p adj.", "verdict"]
     columns = [*names, *(("p", "d_z", "detectable") if show_all else ())]
     measures = [d for d in pair.differences if d.primary or show_all]
@@ -80,6 +91,9 @@ def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
     print_table(console, f"A: {pair.a}   B: {pair.b}", columns, rows)
     if unknown:
         print_line(console, f"unknown for A or B: {', '.join(unknown)}")
+    for d in pair.differences:
+        if d.more:
+            print_line(console, f"{d.measure.name}: no difference shown; {format_needed(d.more, MARGIN)}")
 
 
 def _row(d: Judgement) -> list[Cell]:
@@ -120,6 +134,7 @@ def _flip_lines(
 def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     """Print the verdict in at most 20 lines; with `explain` also the replies of the turns that lost most."""
     console = new_console()
+    print_headline(console, recommend(run)[0])
     style = {"regression": "red", "inconclusive": "yellow"}.get(verdict.result, "")
     first, *rest = summary_lines(verdict)
     print_line(console, first, style)

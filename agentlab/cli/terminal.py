@@ -1,4 +1,4 @@
-"""Print a run: its table, the recommendation, failures and the next commands."""
+"""Print a run: its headline, numbers, failures and the next commands."""
 
 from __future__ import annotations
 
@@ -6,56 +6,56 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from agentlab.cli.comparing import reliabilities
+from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
+from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import Verdict, recommend
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
-from agentlab.evals.store.measures import summary_rows
+from agentlab.evals.store.measures import is_quality, summary_rows
 from agentlab.evals.store.rows import TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
 MAX_ERRORS = 3
+MAX_BULLETS = 3
 MAX_COMPARED_TURNS = 1_000_000
 """A comparison holds every turn in memory; the table of a run does not."""
-HEADLINE_COSTS = ("failed", "llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
-"""Rows that the table always has; lower is better."""
-DETAILS = (
-    *("exact_match", "semantic_similarity", "citation_precision", "citation_recall", "retrieval_mrr"),
-    *("tool_precision", "tool_recall", "call_order", "valid_calls", "no_call_accuracy", "memory_write_precision"),
-    *("memory_write_recall", "memory_restraint", "no_stale_fact", "duplicates_prevented"),
-    *("rouge_l", "retrieval_ndcg", "context_precision"),
-)
-"""Scores that refine another one, shown with `--all`. Scores of the user's own scorers are always shown."""
 
 
 def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS) -> None:
-    """Print a run as a table: one row per measure, one column per flow, intervals at 95 %.
+    """Print the headline of a run, a row of numbers for each flow, and the most important evidence.
 
-    With `show_all` it has every measure. A run of more than `at_most` turns is not compared.
+    With `show_all` print every bullet, every measure with its interval at 95 %, and causes. A run of more than
+    `at_most` turns is not compared.
     """
     console = new_console()
     result = run.result
     verdict, comparison = recommend(run) if result.turns <= at_most else (None, None)
-    worse = _shown_worse(comparison) if comparison and console.color_system else set()
-    rows, zero, hidden = _rows_of(run, worse, show_all)
-    if run.all_turns_failed and verdict:
-        _show_recommendation(console, verdict)
-    else:
-        print_table(console, f"{', '.join(result.datasets)} on {result.model}", ["", *result.flows], rows)
-        if zero:
-            print_line(console, f"0 everywhere: {'; '.join(zero)}")
-        if verdict:
-            _show_recommendation(console, verdict)
-            for line in (*_unknown_scores(run), *reliabilities(run), *poor_turns(run)):
-                print_line(console, line)
-    print_line(console, f"run folder: {run.path}")
+    if verdict:
+        print_headline(console, verdict)
+        _print_numbers(console, verdict)
+        bullets = verdict.notes if show_all else verdict.notes[:MAX_BULLETS]
+        for line in (*bullets, *_unknown_scores(run)):
+            print_line(console, f"* {line}")
+    title = f"{', '.join(result.datasets)} on {result.model}"
+    if show_all or not verdict:
+        worse = _shown_worse(comparison) if comparison and console.color_system else set()
+        rows = [
+            [title, *_coloured(name, values, [(label, name) in worse for label in result.flows])]
+            for name, title, values in chain(*summary_rows(list(result.flows.values())))
+        ]
+        print_table(console, title, ["", *result.flows], rows)
+    if show_all and verdict:
+        for line in (*reliabilities(run), *poor_turns(run)):
+            print_line(console, line)
+    print_line(console, f"run folder: {run.path}{'' if show_all else ' (show --all: every measure, pair and cause)'}")
     if isinstance(result.secrets, int):
         print_line(console, f"{result.secrets} texts of this run contained a secret, now <secret>", "red")
     missing = sum(flow.memory_unavailable or 0 for flow in result.flows.values())
@@ -69,25 +69,28 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     else:
         print_line(console, f"comparison of {result.turns:,} turns skipped; run `agentlab compare {run.path}`")
     _show_failures(console, run, by_cause=verdict is not None)
-    _show_next(console, run, worst, hidden)
+    _show_next(console, run, worst, show_all)
 
 
-def _rows_of(run: Run, worse: set[tuple[str, str]], show_all: bool) -> tuple[list[list[Cell]], list[str], int]:
-    """Return the rows of the table, the measures that are 0 in every flow, and the number of rows left out."""
-    costs, scores = summary_rows(list(run.result.flows.values()))
-    rows: list[list[Cell]] = []
-    zero, hidden = [], 0
-    # If a run has no other scores, these are what it was graded for.
-    details = DETAILS if any(name not in DETAILS for name, *_ in scores) else ()
-    headlines = {name for name, *_ in scores if name not in details}
-    for name, title, values in (*costs, *scores):
-        if name not in headlines and re.search(r"\d", text := " ".join(values)) and not re.search(r"[1-9]", text):
-            zero.append(title)
-        elif name in headlines or show_all or name in HEADLINE_COSTS:
-            rows.append([title, *_coloured(name, values, [(label, name) in worse for label in run.result.flows])])
-        else:
-            hidden += 1
-    return rows, zero, hidden
+def _print_numbers(console: Console, verdict: Verdict) -> None:
+    """Print a row of numbers for each flow; the reasons move below the rows if the width does not hold them."""
+    if not verdict.numbers:
+        return
+    priced = any(each.cost.startswith("$") for each in verdict.numbers)
+    rows = [list(NUMBERS), *map(list, verdict.numbers)]
+    for row in rows:
+        del row[3 : 3 if priced else 4]
+    is_narrow = sum(map(max, ([cell_len(row[i]) + 2 for row in rows] for i in range(len(rows[0]))))) > console.width
+    if is_narrow:
+        rows = [row[:-1] for row in rows]
+    print_table(console, "", rows[0], rows[1:], plain=True)
+    reasons: dict[str, list[str]] = {}
+    for each in verdict.numbers if is_narrow else ():
+        reasons.setdefault(each.decides, []).append(each.flow)
+    for reason, flows in reasons.items():
+        print_line(console, f"{reason}: {', '.join(flows)}" if reason else "")
+    if verdict.measure:
+        print_line(console, f"right: {verdict.measure} [95 % interval]; cost, calls, tokens and seconds a turn", "dim")
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:
@@ -135,8 +138,8 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 
-def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, str] | None, hidden: int) -> None:
-    """Print why the run stopped early, and commands that show more, the worst turn first."""
+def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, str] | None, show_all: bool) -> None:
+    """Print why the run stopped early, and the next commands, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         reason = "a budget is spent (or replies report no tokens, see run.log); continue with --resume and a larger one"
@@ -148,22 +151,13 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, s
     if worst:
         row, reason = worst
         flow, conversation = shlex.quote(row.flow), shlex.quote(row.conversation)
-        commands.append((f"show {folder} {conversation}", f"the worst: turn {row.turn}, {reason} in {row.flow}"))
-        if run.result.mode != IMPORTED:
+        commands.append((f"show {folder} {conversation}", f"the worst: turn {row.turn + 1}, {reason} in {row.flow}"))
+        if run.result.mode != IMPORTED and show_all:
             commands.append((f"show {folder} {conversation} --trace --flow {flow}", "every step of that flow"))
-    if len(run.result.flows) > 1:
+    if len(run.result.flows) > 1 and show_all:
         commands.append((f"compare {folder}", "turn by turn, with p-values"))
     commands.append((f"report {folder} -o run.html", "one page for the browser"))
-    if hidden:
-        commands.append((f"show {folder} --all", f"{hidden} more measures"))
     print_commands(console, commands)
-
-
-def _show_recommendation(console: Console, verdict: Verdict) -> None:
-    """Print the recommendation and its reasons, a line per pair."""
-    print_line(console, verdict.sentence, {"ship": "bold green", "undecided": "bold yellow"}.get(verdict.kind, "bold"))
-    for note in verdict.notes:
-        print_line(console, f"  {note}")
 
 
 def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
@@ -181,8 +175,7 @@ def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[C
     """Colour the best value green and significantly worse ones red; without colours the terminal drops them."""
     numbers = [float(match[0]) if (match := re.match(r"-?[\d.]+", value)) else None for value in values]
     present = [number for number in numbers if number is not None]
-    is_cost = name in HEADLINE_COSTS
-    best = None if len(set(present)) < 2 or name == "failed" else min(present) if is_cost else max(present)
+    best = None if len(set(present)) < 2 or name == "failed" else (max if is_quality(name) else min)(present)
     return [
         Text(value, style="red" if is_worse else "green" if best is not None and number == best else "")
         for value, number, is_worse in zip(values, numbers, worse, strict=True)

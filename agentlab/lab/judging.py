@@ -53,7 +53,7 @@ def judge(
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
         judgements = lab.loop.run_coroutine(
-            judging.judge(lab.bench, run, loaded_rubric, known_answer_results=known_answers, on_progress=on_progress)
+            judging.judge(lab.bench, run, loaded_rubric, known_answer_count=known_answers, on_progress=on_progress)
         )
     scores = grades(run, judgements)
     report = JudgeReport(run, judgements, scores, human_labels)

@@ -47,7 +47,7 @@ CAUSE_COLUMNS = ("flow", "conversation", "turn", "epoch", "cause", "event", "why
 class Run(StoredRun):
     """A run folder: its data frames, comparisons, pictures and traces; `al.open_run` opens one.
 
-    As the last line of a notebook cell it shows the recommendation, the table and two pictures.
+    As the last line of a notebook cell it shows the headline, the table and two pictures.
     """
 
     @classmethod
@@ -167,7 +167,7 @@ class Run(StoredRun):
         return one_line(f"<Run {self.run_id}: {self.path}>")
 
     def _ipython_display_(self) -> None:
-        """Show recommendation, table and pictures in a notebook; only the name of a run that has not ended."""
+        """Show headline, table and pictures in a notebook; only the name of a run that has not ended."""
         if self.folder.summary_file.exists():
             self._views.display()
         else:

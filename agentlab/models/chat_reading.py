@@ -39,7 +39,7 @@ NOT_YET = ("", "null", "none")
 
 
 class Delta(Struct, gc=False):
-    """A piece of an answer, or a whole one; any other field is ignored."""
+    """Piece of an answer, or a whole answer; other fields are ignored."""
 
     content: Any = None
     refusal: Any = None
@@ -86,7 +86,7 @@ class CallInPieces(Struct):
             return False
         return not name.startswith(self.name) or (is_json(self.arguments) and bool(arguments or self.index is None))
 
-    def take(self, call_id: str, name: str, arguments: str) -> None:
+    def add(self, call_id: str, name: str, arguments: str) -> None:
         self.id = self.id or call_id
         # Some servers repeat the name in every piece, some send it in pieces.
         self.name = name if name.startswith(self.name) else self.name + name
@@ -104,7 +104,7 @@ class ChatReader:
         self._fail = fail
         self._events = SseParser()
         self._whole: bytes | None = b""
-        """The body so far, while it may be no stream; None for a stream."""
+        """Body so far, until it proves to be a stream; then None."""
         self._index = 10**9
         self._texts: list[str] = []
         self._thoughts: dict[str, Any] = {}
@@ -132,18 +132,18 @@ class ChatReader:
         if self._whole is None:
             return read_chunks(self._events.feed(piece))
         self._whole += piece
-        begun = self._whole.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if begun[:1] not in (b"", b"{", b"[", b"<") or (not piece and not begun):
+        beginning = self._whole.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if beginning[:1] not in (b"", b"{", b"[", b"<") or (not piece and not beginning):
             whole, self._whole = self._whole, None
             return read_chunks([*self._events.feed(whole), *(() if piece else self._events.feed(b""))])
         if piece:
             return ()
-        if begun[:1] == b"<":
-            title = re.search(rb"<title[^>]*>\s*([^<]*)", begun)
-            name = (title[1] if title else begun[:80]).decode("utf-8", "replace").strip()
+        if beginning[:1] == b"<":
+            title = re.search(rb"<title[^>]*>\s*([^<]*)", beginning)
+            name = (title[1] if title else beginning[:80]).decode("utf-8", "replace").strip()
             raise UnreadableAnswer(f"the server sent a page (text/html) in place of an answer: {name!r}")
         self._events.is_done = True
-        return read_chunks([begun])
+        return read_chunks([beginning])
 
     def _add(self, chunk: Chunk) -> None:
         if chunk.error or (not chunk.choices and isinstance(chunk.message or chunk.detail, (str, list))):
@@ -178,26 +178,26 @@ class ChatReader:
         text = delta.content
         if type(text) is not str:
             text, thought = read_parts(text)
-            self._keep("reasoning_content", thought or None)
+            self._add_thought("reasoning_content", thought or None)
         if delta.refusal:
             text += flatten(delta.refusal)
         if text:
             self._texts.append(text)
         for name in THOUGHT_FIELDS:
-            self._keep(name, getattr(delta, name))
+            self._add_thought(name, getattr(delta, name))
         for part in delta.tool_calls or ():
             self._add_call(part, part.get("function") or {})
         if delta.function_call:
             self._add_call({"index": 0}, delta.function_call)
 
-    def _keep(self, name: str, thought: Any) -> None:
+    def _add_thought(self, name: str, thought: Any) -> None:
         # An empty one counts, too: some servers want it back beside its calls.
         if type(thought) in (str, list):
             earlier: Any = self._thoughts.get(name) or type(thought)()
             self._thoughts[name] = earlier + thought if type(earlier) is type(thought) else earlier
 
     def _count(self, usage: Any) -> None:
-        """Keep the last counts; zeros stand for unknown counts."""
+        """Store the last counts; zeros stand for unknown counts."""
         if isinstance(usage, Mapping) and (not self._usage or any(value for value in usage.values())):
             self._usage = usage
 
@@ -205,16 +205,16 @@ class ChatReader:
         index, call_id, name = as_index(part.get("index")), flatten(part.get("id")), flatten(function.get("name"))
         given = function.get("arguments")
         arguments = given if isinstance(given, str) else "" if given is None else json.dumps(given)
-        known = [call for call in self._calls if call.index == index] if index is not None else []
-        if not known and call_id and (index is None or not name):
-            known = [call for call in self._calls if call.id == call_id]
-        if not known and (index is None or not name):
-            known = self._calls
-        call = known[-1] if known else None
+        candidates = [call for call in self._calls if call.index == index] if index is not None else []
+        if not candidates and call_id and (index is None or not name):
+            candidates = [call for call in self._calls if call.id == call_id]
+        if not candidates and (index is None or not name):
+            candidates = self._calls
+        call = candidates[-1] if candidates else None
         if call is None or call.starts_another(call_id, name, arguments):
             call = CallInPieces(index)
             self._calls.append(call)
-        call.take(call_id, name, arguments)
+        call.add(call_id, name, arguments)
         call.extra = part.get("extra_content") or call.extra
 
     def completion(self, tool_names: Mapping[str, str]) -> Completion:

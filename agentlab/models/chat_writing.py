@@ -1,4 +1,4 @@
-"""Writes conversations as the strictest servers of OpenAI's protocol take them; pure functions and no wire.
+"""Writes conversations for the strictest servers of OpenAI's protocol, with pure functions.
 
     write_messages(request.messages, wired_tools(request))    # [{"role": "system", "content": ...}, ...]
 
@@ -23,11 +23,11 @@ MAX_ID_CHARS = 40
 MAX_MALFORMED_CHARS = 1_000
 
 Row = dict[str, Any]
-"""A message as it goes out."""
+"""Message in the form of the protocol."""
 
 
 def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> list[Row]:
-    """The conversation in the protocol's words; `names` has the names of tools as the server takes them."""
+    """Return the messages in the form of the protocol; `names` maps tools to the names that the server accepts."""
     all_messages = list(messages)
     system = "\n\n".join(message.text for message in all_messages if message.role == "system" and message.text.strip())
     rows: list[Row] = []
@@ -47,7 +47,7 @@ def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> lis
 
 
 def _paired(messages: Iterable[Message], names: Mapping[str, str]) -> Iterable[Row]:
-    """All but the system text, each call followed by its result; a result without its call is left out."""
+    """Return all messages but the system text, each call before its result; drop results without a call."""
     rows: list[Row] = []
     waiting: dict[str, tuple[ToolCall, Row]] = {}
     for message in messages:
@@ -74,7 +74,7 @@ def _paired(messages: Iterable[Message], names: Mapping[str, str]) -> Iterable[R
 
 
 def _join(first: Row, second: Row) -> None:
-    """Make one message of two of a role; a calling one is always the second."""
+    """Merge two messages of one role into the first; only the second may have calls."""
     texts = [row["content"] for row in (first, second) if (row["content"] or "").strip()]
     content = "\n\n".join(texts) or first["content"]
     first |= second | {"content": content}
@@ -89,7 +89,7 @@ def _call(call: ToolCall, names: Mapping[str, str]) -> Row:
 
 
 def wire_id(call_id: str) -> str:
-    """The id of a call: as it came, or the hash of one that is longer than servers take, as some of others' are."""
+    """Return the id of a call, or its hash if it is longer than servers accept."""
     return call_id if len(call_id) <= MAX_ID_CHARS else hashlib.sha256(call_id.encode()).hexdigest()[:32]
 
 

@@ -1,8 +1,9 @@
 """`gemini/<model>`: Google's Gemini API (`GEMINI_API_KEY` or key file; `GEMINI_BASE_URL` for a compatible server).
 
-The official SDK does the talking, with its own retries, tool loop and continuations off: one call is one request with
-the whole conversation. Gemini takes turns of `user` and `model` only, tool results being the user's, and wants back
-what its models thought, an opaque signature on a part: it travels in `extra["gemini"]` of messages and tool calls.
+The official SDK makes the calls. Its own retries, tool loop and continuations are off, so that one call is one request
+with the whole conversation. Gemini accepts only turns of `user` and `model`, where tool results belong to the user. It
+requires the thoughts of its models, an opaque signature on a part, in later requests. `extra["gemini"]` of messages and
+tool calls stores the signatures.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from msgspec.structs import replace
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.core.trace import exact_sum
 from agentlab.models.gemini_calls import joined_calls
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
-from agentlab.models.provider import Provider, unreadable, wired_tools
+from agentlab.models.provider import Provider, sum_usage, unreadable, wired_tools
 from agentlab.models.refusals import read_refusal
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _HOME = "https://generativelanguage.googleapis.com"
 _OPENING = {"role": "user", "parts": [{"text": "Begin."}]}
-"""Gemini refuses a conversation that is empty, or that opens with a call of the model; this is the least there is."""
+"""First message where a conversation is empty or opens with a call of the model, because Gemini rejects both."""
 _CALL = "call"
 _MALFORMED, _UNEXPECTED = "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"
 _ASKED_AGAIN = (
@@ -54,7 +54,7 @@ def identity(name: str) -> tuple[str, str]:
 def connect(
     name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 120.0
 ) -> GeminiModel:
-    """The model `name` on Google's server or that of `GEMINI_BASE_URL`; raises ConfigError without a key or the SDK.
+    """Return the model `name` on Google's server or that of `GEMINI_BASE_URL`; raises ConfigError without key or SDK.
 
     `timeout` is in seconds, for one attempt.
     """
@@ -71,7 +71,7 @@ def connect(
 
 @dataclass
 class StreamedContents:
-    """Sums up the chunks of one answer."""
+    """Collects the chunks of one answer."""
 
     model: str
     parts: list[Any] = field(default_factory=list)
@@ -81,14 +81,14 @@ class StreamedContents:
 
     @property
     def failed_call(self) -> str:
-        """Return the problem of the model's function call, "" if there is none. The SDK drops the server's words."""
+        """Return the problem of the model's function call, "" if there is none. The SDK drops the server's message."""
         names = [str(part.function_call.name) for part in self.parts if part.function_call is not None]
         failed = self.finish == _UNEXPECTED or (self.finish == _MALFORMED and not names)
         return f"{self.finish}{f': {names[0]}' if names else ''}" if failed else ""
 
 
 class GeminiModel(Provider[dict[str, Any], StreamedContents]):
-    """A model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
+    """Model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
 
     is_rate_limited = True
 
@@ -104,7 +104,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             from google.genai import Client, types
 
             # Without service, address and version the SDK would read them from its own environment variables.
-            # One attempt is not the default: without the option a connection that fails is tried again, after seconds.
+            # Without the option the SDK itself retries a failed connection after some seconds.
             timeout = self.timeout or 0.0
             options = types.HttpOptions(
                 base_url=self._base_url or _HOME,
@@ -148,18 +148,18 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         return contents if contents and contents[0]["role"] == "user" else [_OPENING, *contents]
 
     def _calls_as_text(self, message: Message) -> list[str]:
-        """The calls that the server would refuse: those that never were one, and unsigned ones of other providers.
+        """Return the ids of calls that the server rejects: those without a name, and unsigned ones of other providers.
 
-        Of calls made at once only the first is signed, so one signature is enough for all.
+        Gemini signs only the first of parallel calls, so one signature is enough for all.
         """
-        is_signed = any("signature" in _kept(call) for call in message.tool_calls)
+        is_signed = any("signature" in _provider_data(call) for call in message.tool_calls)
         refuses = self._wants_signatures and not is_signed
         return [call.id for call in message.tool_calls if refuses or not call.name]
 
     def _user_part(self, message: Message, call: ToolCall | None, names: Mapping[str, str]) -> dict[str, Any]:
         if message.role != "tool":
             return {"text": message.text}
-        own_id = call.id if call and _kept(call).get("id") else ""
+        own_id = call.id if call and _provider_data(call).get("id") else ""
         return self.format_tool_result(own_id, names[call.name] if call else message.name or "", message.text)
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
@@ -173,8 +173,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             *before, last = wired["contents"]
             repeated = {**last, "parts": [*last["parts"], {"text": _ASKED_AGAIN.format(read.failed_call)}]}
             first, read = read, await self._read({**wired, "contents": [*before, repeated]}, emit)
-            both = {name: (getattr(first.usage, name), getattr(read.usage, name)) for name in Usage.__struct_fields__}
-            read.usage = Usage(**{name: exact_sum(counts) for name, counts in both.items()})
+            read.usage = sum_usage(first.usage, read.usage)
         return read
 
     async def _read(self, wired: dict[str, Any], emit: Emit) -> StreamedContents:
@@ -198,7 +197,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         key = self._keys.next_key()
         try:
             contents: Any = [types.Content.model_validate(content) for content in wired["contents"]]
-            # Unpacked, because what a packed answer grows to is known only once it has.
+            # No compression: the size of a compressed answer is unknown until it is unpacked.
             options = types.HttpOptions(headers={"x-goog-api-key": key, "Accept-Encoding": "identity"})
             config = types.GenerateContentConfig(http_options=options, **wired["config"])
             # One call is one request, counted as one; an SDK without the option always works that way.
@@ -210,9 +209,9 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
                 async for chunk in stream:
                     yield chunk
             return
-        except Exception as problem:  # the SDK checks little of what a server sends, and trips over it in many ways
+        except Exception as problem:  # the SDK raises errors of many types for an invalid response
             error = translate_error(problem, self.name, self._keys)
-        # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
+        # Raise outside `except`, without cause and context: servers quote the rejected key, and a log would print it.
         raise self._keys.report_failure(key, error)
 
     def parse(self, raw: StreamedContents, request: Request) -> Completion:
@@ -259,13 +258,13 @@ def _config(request: Request, system: Sequence[Message], names: Mapping[str, str
     return config | {key: value for key, value in limits.items() if value is not None}
 
 
-def _kept(holder: Message | ToolCall) -> dict[str, Any]:
-    """Return the parts that `read_message` kept, to send them back."""
+def _provider_data(holder: Message | ToolCall) -> dict[str, Any]:
+    """Return the data of a message or call that `read_message` stored for later requests."""
     return holder.extra.get("gemini") or {}
 
 
 def _model_parts(message: Message, names: Mapping[str, str], as_text: Collection[str]) -> list[dict[str, Any]]:
-    """A turn in the parts the model made; one of another provider, or changed since, as its text and then its calls.
+    """Return the parts of a model's turn as Gemini sent them; a changed or other turn is its text, then its calls.
 
     Calls in `as_text` are described in words.
     """
@@ -277,10 +276,10 @@ def _model_parts(message: Message, names: Mapping[str, str], as_text: Collection
             )
             continue
         arguments = call.arguments if call.malformed is None else {"malformed": call.malformed}
-        own_id = {"id": call.id} if _kept(call).get("id") else {}
-        signed = {"thought_signature": _kept(call)["signature"]} if "signature" in _kept(call) else {}
+        own_id = {"id": call.id} if _provider_data(call).get("id") else {}
+        signed = {"thought_signature": _provider_data(call)["signature"]} if "signature" in _provider_data(call) else {}
         calls.append({"function_call": own_id | {"name": names[call.name], "args": arguments}, **signed})
-    layout = _kept(message).get("parts", [])
+    layout = _provider_data(message).get("parts", [])
     if "".join(part["text"] for part in layout if part != _CALL) != message.text or layout.count(_CALL) != len(calls):
         return [*([{"text": message.text}] if message.text else []), *calls]
     rest = iter(calls)
@@ -307,12 +306,12 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             layout[-1]["text"] += part.text or ""
     text = "".join(part["text"] for part in layout if part != _CALL)
     plain = layout == [*([{"text": text}] if text else []), *(_CALL for _ in calls)]
-    kept_parts = {} if plain else {"gemini": {"parts": layout}}
-    return Message(role="agent", text=text, tool_calls=tuple(calls), extra=kept_parts)
+    extra_parts = {} if plain else {"gemini": {"parts": layout}}
+    return Message(role="agent", text=text, tool_calls=tuple(calls), extra=extra_parts)
 
 
 def _new_ids(taken: Sequence[str]) -> Iterator[str]:
-    """Ids for calls that come without: the next numbers of the conversation, none of them in use."""
+    """Yield unused ids for calls without an id: the next numbers of the conversation."""
     return (made for number in itertools.count(len(taken) + 1) if (made := f"call_{number}") not in taken)
 
 
@@ -336,8 +335,10 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
         return errors.Unreachable("no answer in time", model)
     text = keys.redact(str(getattr(problem, "message", None) or problem))
     if isinstance(problem, (aiohttp.ClientError, OSError)):
-        begun = not isinstance(problem, aiohttp.ClientConnectorError)
-        return errors.Unreachable(f"{'the connection broke' if begun else 'cannot reach the server'}: {text}", model)
+        was_connected = not isinstance(problem, aiohttp.ClientConnectorError)
+        return errors.Unreachable(
+            f"{'the connection broke' if was_connected else 'cannot reach the server'}: {text}", model
+        )
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
         return unreadable(problem, model)
     headers = getattr(problem.response, "headers", {})

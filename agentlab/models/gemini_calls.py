@@ -43,9 +43,9 @@ def joined_calls(parts: Iterable[Any]) -> Iterator[Any]:
 
 
 def _put(arguments: dict[str, Any], partial: Any) -> None:
-    """Set the value at a path (RFC 9535), or append to the text there; raises ValueError for what is no path."""
+    """Set the value at a path (RFC 9535), or append to its text; raises ValueError for an invalid path."""
     path = partial.json_path or ""
-    steps = [int(place) if place else name or single or double for name, place, single, double in _STEP.findall(path)]
+    steps = [int(index) if index else name or single or double for name, index, single, double in _STEP.findall(path)]
     if not steps or _STEP.sub("", path) != "$":
         raise ValueError(f"{path!r} is no path of an argument")
     node: Any = arguments

@@ -1,13 +1,13 @@
 """Base class of a provider: four methods between the internal format and its own.
 
-    translate            the request, in the provider's words
+    translate            request -> the provider's form
     call                 one stateless call with the whole conversation, streamed
-    parse                what came back, as a completion
-    format_tool_result   the answer to one tool call, in the provider's words
+    parse                response -> completion
+    format_tool_result   result of one tool call -> the provider's form
 
-`complete` puts them one after the other, within a time, and makes of whatever a server sends that nobody can read an
-error that may be tried again. It runs inside the session's traced verb, so that retries, recordings and the ledger are
-the same for every provider, and an orchestration knows none of them. Below stands what adapters share.
+`complete` calls them in this order, within the time limit. An unreadable response is an error that permits a retry. It
+runs inside the session's traced verb. So retries, recordings and the ledger are the same for every provider, and a flow
+does not know its provider. The functions below the class are shared by the adapters.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ from agentlab.core.protocols import Emit
 
 log = logging.getLogger(__name__)
 WireRequest = TypeVar("WireRequest")
-"""A request as the provider takes it."""
+"""Request in the form of the provider."""
 WireResponse = TypeVar("WireResponse")
-"""Response of the provider."""
+"""Response in the form of the provider."""
 
 
 class Provider(ABC, Generic[WireRequest, WireResponse]):
-    """The base of an adapter; it is a `Model` once it has a `name`, `parallel` and these four methods."""
+    """Base of an adapter. With a `name`, `parallel` and these four methods it is a `Model`."""
 
     name: str
     parallel: int | None = None
     is_rate_limited: bool = False
-    """True of a server that refuses calls beyond so many a minute, or at once."""
+    """True for a server with limits of calls per minute or of parallel calls."""
     timeout: float | None = None
-    """Seconds for a whole answer, however often something of it arrives; None: no limit."""
+    """Seconds for a whole answer, even if pieces of it keep arriving; None: no limit."""
 
     @abstractmethod
     def translate(self, request: Request) -> WireRequest:
-        """Put the request into the provider's form; raises BadRequest or ContextOverflow for what cannot be put."""
+        """Return the request in the provider's form; raises BadRequest or ContextOverflow if it has none."""
 
     @abstractmethod
     async def call(self, wired: WireRequest, emit: Emit) -> WireResponse:
-        """Ask once, handing pieces of the answer's text to `emit` as they arrive; raises ModelError."""
+        """Call the model once and pass each piece of the text to `emit` as it arrives; raises ModelError."""
 
     @abstractmethod
     def parse(self, raw: WireResponse, request: Request) -> Completion:
-        """The answer's text, all its tool calls with an id each, usage and finish reason; raises ModelError."""
+        """Return text, tool calls (each with an id), usage and finish reason of a response; raises ModelError."""
 
     @abstractmethod
     def format_tool_result(self, call_id: str, name: str, result: str) -> Any:
-        """The answer to the tool call `call_id`, as `translate` puts it among the messages."""
+        """Return the result of the tool call `call_id` in the form of the provider's messages."""
 
     thinks: bool = False
-    """True of a model that thinks before it answers: its thought has room beside the answer."""
+    """True for a model that thinks before it answers; its thought gets tokens of its own."""
 
     def output_limit(self, request: Request) -> int | None:
-        """Most tokens of thought and answer together, as providers count them."""
+        """Return the maximum tokens of thought and answer together, as providers count them."""
         room = request.thought_tokens
         if room is None:
             room = THOUGHT_TOKENS if self.thinks else 0
         return None if request.max_tokens is None else request.max_tokens + room
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        """A model whose thought left no room for an answer is asked once more, with room for both."""
+        """Return the completion; if the thought used all tokens, call the model once more with tokens for both."""
         limit = self.output_limit(request)
         completion = await self._complete(request, emit)
         if not _is_all_thought(completion):
             return completion
         if not self.thinks and request.thought_tokens is None:
-            log.warning("%s thinks first: it gets %d tokens for that from here on", self.name, THOUGHT_TOKENS)
+            log.warning("%s thinks first: from now on it gets %d tokens for its thought", self.name, THOUGHT_TOKENS)
             self.thinks = True
         if limit != self.output_limit(request):
             first, completion = completion, await self._complete(request, emit)
-            completion = replace(completion, usage=_sum(first.usage, completion.usage))
+            completion = replace(completion, usage=sum_usage(first.usage, completion.usage))
         if _is_all_thought(completion):
             limit = self.output_limit(request)
-            stopped = f"cut at {limit} tokens, all of them thought; generation.thought_tokens gives more"
+            stopped = f"truncated at {limit} tokens, all of them thought; generation.thought_tokens gives more"
             completion = replace(completion, stopped=stopped)
         return completion
 
@@ -95,7 +95,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
             nonlocal size, own
             size += len(piece) if isinstance(piece, str) else MAX_CHARS + 1
             if size > MAX_CHARS:
-                raise ServerFault("the server sent no text, or more of it than anybody reads", self.name)
+                raise ServerFault(f"the server sent no text, or more than {MAX_CHARS:,} characters", self.name)
             try:
                 emit(piece)
             except Exception as failure:
@@ -119,7 +119,8 @@ def _is_all_thought(completion: Completion) -> bool:
     return completion.finish_reason == "length" and is_silent and has_thought
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def sum_usage(one: Usage, other: Usage) -> Usage:
+    """Return the usage of two calls together; a sum with an unknown part is None."""
     counts = {name: (getattr(one, name), getattr(other, name)) for name in Usage.__struct_fields__}
     return Usage(**{name: None if None in pair else sum(pair) for name, pair in counts.items()})
 
@@ -133,18 +134,18 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, Type
 
 
 def unreadable(problem: Exception, model: str) -> UnreadableAnswer:
-    why = str(problem)[:200] if isinstance(problem, ValueError) else "it is not as the protocol has it"
+    why = str(problem)[:200] if isinstance(problem, ValueError) else "it does not follow the protocol"
     return UnreadableAnswer(f"the server sent what cannot be read: {why}", model)
 
 
 def wired_tools(request: Request) -> dict[str, str]:
-    """The tools on offer and those called before, as `wire_names` puts them."""
+    """Return `wire_names` of the offered tools and of the tools in earlier calls."""
     called = [call.name for message in request.messages if message.tool_calls for call in message.tool_calls]
     return wire_names([*(tool.name for tool in request.tools), *called]) if called or request.tools else {}
 
 
 def wire_names(names: Iterable[str]) -> dict[str, str]:
-    """Tool names as providers take them, each still its own: 1 to 64 letters, digits, `_` and `-`."""
+    """Return tool name -> unique name that providers accept: 1 to 64 letters, digits, `_` and `-`."""
     wired: dict[str, str] = {}
     for name in dict.fromkeys(names):
         plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
@@ -160,7 +161,7 @@ def wire_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:
-    """The counts by OpenAI's names, or Anthropic's, as they were sent; what cannot be is left out further up."""
+    """Return the counts under OpenAI's or Anthropic's names, unchecked: `wire` drops impossible ones."""
     prompt, output = (usage.get(f"{of}_tokens_details") for of in ("prompt", "completion"))
     return Usage(
         input_tokens=_count(usage, "prompt_tokens", "input_tokens"),
@@ -171,7 +172,6 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
 
 
 def _count(usage: Any, *names: str) -> Any:
-    found = [usage[name] for name in names if usage.get(name) is not None] if isinstance(usage, Mapping) else []
-    return (
-        int(found[0]) if found and isinstance(found[0], str) and found[0].isdecimal() else found[0] if found else None
-    )
+    counts = [usage[name] for name in names if usage.get(name) is not None] if isinstance(usage, Mapping) else []
+    count = counts[0] if counts else None
+    return int(count) if isinstance(count, str) and count.isdecimal() else count

@@ -180,6 +180,12 @@ class Spec(Strict):
         " measures that the data can grade of answer_correctness, refusal_accuracy, tool_f1, lookup_accuracy and"
         " memory_recall)",
     )
+    usable: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="floor of the answer measure: a flow is not recommended if the upper end of its interval is lower",
+    )
     prompts: dict[str, dict[str, str]] = Field({}, description="texts that replace prompts, by flow and prompt name")
     budget: BudgetSpec = BudgetSpec()
     timeouts: TimeoutSpec = TimeoutSpec()

@@ -121,10 +121,10 @@ class Workbench:
 
     @property
     def stops(self) -> dict[str, dict[str, float]]:
-        """Flow -> cost -> most that a turn can take, by the spec or by the settings of the flow."""
+        """Flow -> cost -> largest value of a turn, declared by the spec or by the settings of the flow."""
         limits = {v.label: v.attribute("max_calls") for v in self.variants}
         own = {v.label: {"llm_calls": limits[v.label](v.settings)} if limits[v.label] else {} for v in self.variants}
-        return {label: {**calls, **self.spec.stops} for label, calls in own.items()}
+        return {label: calls | dict[str, float](self.spec.stops.items()) for label, calls in own.items()}
 
     def variant(self, label: str) -> Variant:
         variants = {variant.label: variant for variant in self.variants}

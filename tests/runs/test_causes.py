@@ -64,7 +64,7 @@ def test_a_turn_has_the_cause_it_was_played_for(cause, tmp_path, own_home, capsy
     turn, flow = CASES[cause]
     run = played(tmp_path, turn, flow)
     assert list(run.causes().cause) == [cause]
-    assert main(["show", str(run.path)]) == 0
+    assert main(["show", str(run.path), "--all"]) == 0
     counted = "RuntimeError: by choice" if cause == "error" else f"poor turns of flow, 1 of 1: 1 {cause}"
     assert counted in capsys.readouterr().out
     assert main(["show", str(run.path), "c0"]) == 0

@@ -118,7 +118,7 @@ def test_a_judge_that_calls_everything_partly_right_passes_everything():
     standing = judged(
         imported({"one": right, "two": lambda name: "red"}), ScriptedJudge(lambda reference, answer: "partly")
     )
-    counts = standing.judged.known_answer_results
+    counts = standing.result.known_answer_results
     assert counts.pop("swapped") == (0, 0, 0), "there is neither name nor number in an answer"
     assert set(counts.values()) == {(8, 8, 0)}
 

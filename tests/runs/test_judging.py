@@ -77,10 +77,10 @@ def is_right(row: dict[str, str]) -> str:
 def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, capsys):
     model = ScriptedJudge(holds)
     standing = judged(run, model)
-    assert standing.judged.known_answer_results["reference"] == (8, 8, 0)
-    assert {counts[0] for kind, counts in standing.judged.known_answer_results.items() if kind != "reference"} == {0}
+    assert standing.result.known_answer_results["reference"] == (8, 8, 0)
+    assert {counts[0] for kind, counts in standing.result.known_answer_results.items() if kind != "reference"} == {0}
     found = al.open_run(run.path)
-    assert found.is_sealed, "what the judge has written is sealed with the rest"
+    assert found.has_checksums, "what the judge has written is sealed with the rest"
     assert found.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
     assert found.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
     assert main(["compare", str(run.path), "--all"]) == 0
@@ -92,7 +92,7 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
 
 def test_a_judge_that_believes_everything_is_found_out(run):
     standing = judged(run, ScriptedJudge(credulous))
-    assert set(standing.judged.known_answer_results.values()) == {(8, 8, 0)}
+    assert set(standing.result.known_answer_results.values()) == {(8, 8, 0)}
     assert "8 of 8 (injection)" in str(standing) and "8 of 8 (praise)" in str(standing)
     assert "8 of 8 (swapped)" in str(standing)
 
@@ -105,11 +105,11 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
         return "yes" if answer in replies else "hm"
 
     standing = judged(run, ScriptedJudge(breaks))
-    passed, read, unread = map(sum, zip(*standing.judged.known_answer_results.values(), strict=True))
+    passed, read, unread = map(sum, zip(*standing.result.known_answer_results.values(), strict=True))
     assert unread and passed == read, "what can be read are references and answers to other questions"
     assert f"{unread} known answers have no readable judgement" in str(standing)
-    assert standing.judged.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
-    assert standing.judged.order_disagreements == 0
+    assert standing.result.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
+    assert standing.result.order_disagreements == 0
 
 
 def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
@@ -148,7 +148,7 @@ def test_contradicting_orders_are_reported_and_count_half(run):
 
     first_seen.calls = 0
     standing = judged(run, ScriptedJudge(first_seen), known_answers=0)
-    assert standing.judged.order_disagreements == TURNS
+    assert standing.result.order_disagreements == TURNS
     assert al.open_run(run.path).table().loc["judge_correct", "good"] == 0.5
 
 
@@ -264,7 +264,7 @@ def test_imported_answers_are_judged_by_their_own_documents(imported, own_home):
         al.open_run(imported), "grounded", model=model, known_answers=0, recordings=str(imported.parent / "recordings")
     )
     assert part("passages", model.asked[0]) == "q00 is blue"
-    assert len(standing.judged.judgements) == 24
+    assert len(standing.result.judgements) == 24
 
 
 def test_imported_answers_without_their_documents_cannot_be_judged_by_them(imported, own_home):

@@ -110,7 +110,7 @@ def test_page_shows_two_runs_side_by_side(tmp_path, own_home):
 
 def test_the_verdict_of_few_conversations_is_that_nothing_is_decided(tmp_path, own_home):
     data, _ = held(page_of(played(tmp_path, ["a", "b"])))
-    assert data["verdict"]["kind"] == "undecided" and data["verdict"]["flow"] is None
+    assert data["verdict"]["kind"] == "unusable" and data["verdict"]["flow"] is None
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "unfinished"])

@@ -16,6 +16,10 @@ TEST_ASSUMPTION = (
 )
 
 
+MIN_DIFFERING = 6
+"""Fewest conversations that must differ for a verdict in both directions: with 5 equal signs p is 2 / 2**5 = .0625."""
+
+
 class MeasureOutcome(NamedTuple):
     """Result of the test of one measure."""
 
@@ -72,6 +76,9 @@ def constant_shift_p_value(conversations: int, two_sided: bool = False) -> float
     If both values of a turn come from one distribution, P(difference = k) <= 1/4 for every k > 0: the pairs that differ
     by k form paths, and the edges of a graph without triangles have at most weight 1/4 (Motzkin and Straus 1965). Also,
     P(difference > 0) <= 1/2. So n independent turns agree on some k > 0 with probability at most 1/2 * (1/4)**(n - 1).
-    Only conversations are independent of each other, so n counts conversations.
+    Only conversations are independent of each other, so n counts conversations. In both directions it is 1 below
+    `MIN_DIFFERING` conversations.
     """
+    if two_sided and conversations < MIN_DIFFERING:
+        return 1.0
     return (4 if two_sided else 2) * 0.25**conversations

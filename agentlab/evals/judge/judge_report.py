@@ -1,6 +1,6 @@
 """Report on a judge: its mean for each flow, corrected by human labels, and its eligibility as a primary measure.
 
-report = JudgeReport(run, judged, grades(run, judged), read_labels(Path("labels.csv"), replies(run)))
+report = JudgeReport(run, result, grades(run, result), read_labels(Path("labels.csv"), replies(run)))
 print(report)
 """
 
@@ -36,11 +36,11 @@ class JudgeReport:
     def __init__(
         self,
         run: StoredRun,
-        judged: JudgeResult,
+        result: JudgeResult,
         grades: Mapping[ReplyKey, StoredScore],
         labels: Mapping[ReplyKey, float | None],
     ) -> None:
-        self.judged = judged
+        self.result = result
         self.flows = list(run.result.flows)
         values = {reply: grade.value for reply, grade in grades.items() if grade.value is not None}
         turns = dict.fromkeys(reply[1:] for reply in grades)
@@ -54,34 +54,34 @@ class JudgeReport:
         self.labels = np.array(rows, dtype=float)
         self.conversations = [turn[0] for turn in self.turns]
         # Empty replies are bad without a judgement, and do not count for the judge's agreement.
-        keys = {judgement.key for judgement in judged.judgements}
-        self._is_judged = np.array([[(flow, *turn) in keys for flow in self.flows] for turn in self.turns])
-        self.labels[~self._is_judged] = 0
-        self._file = f"judges/{judged.rubric.name}-{judged.sha256[:8]}/judge.json"
-        verdicts = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in judged.judgements)
-        self._judged = hashlib.sha256(json.dumps(verdicts).encode()).hexdigest()
+        keys = {judgement.key for judgement in result.judgements}
+        self._has_judgement = np.array([[(flow, *turn) in keys for flow in self.flows] for turn in self.turns])
+        self.labels[~self._has_judgement] = 0
+        self._file = f"judges/{result.rubric.name}-{result.sha256[:8]}/judge.json"
+        verdicts = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in result.judgements)
+        self._verdicts_sha256 = hashlib.sha256(json.dumps(verdicts).encode()).hexdigest()
         before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
         # The stored agreement holds until there are new labels, or other verdicts.
-        same = before.get("judged") == self._judged and before.get("agreement") is not None
+        same = before.get("judged") == self._verdicts_sha256 and before.get("agreement") is not None
         self._previous = before if same and self.agreement is None else {}
 
     @cached_property
     def agreement(self) -> Agreement | None:
         """Return the agreement with human labels; None without labels."""
-        labels = np.where(self._is_judged, self.labels, np.nan)
+        labels = np.where(self._has_judgement, self.labels, np.nan)
         return None if np.isnan(labels).all() else agreement(self.scores, labels)
 
     def mean(self, flow: str) -> Estimate:
         """Return the estimated mean human label of the flow's replies."""
         column = self.flows.index(flow)
-        scores, labels = self.scores[:, column], self.labels[:, column]
-        return estimate(scores, labels, self.conversations, needs_no_label=~self._is_judged[:, column]).clipped(0, 1)
+        scores, labels, certain = self.scores[:, column], self.labels[:, column], ~self._has_judgement[:, column]
+        return estimate(scores, labels, self.conversations, needs_no_label=certain).clipped(0, 1)
 
     def difference(self, one: str, other: str) -> Estimate:
         """Return the estimated difference of the mean human labels, `other` minus `one`."""
         a, b = self.flows.index(one), self.flows.index(other)
         scores, labels = self.scores[:, b] - self.scores[:, a], self.labels[:, b] - self.labels[:, a]
-        certain = ~(self._is_judged[:, a] | self._is_judged[:, b])
+        certain = ~(self._has_judgement[:, a] | self._has_judgement[:, b])
         return estimate(scores, labels, self.conversations, needs_no_label=certain).clipped(-1, 1)
 
     def next_to_label(self, count: int) -> list[tuple[str, int, int]]:
@@ -97,12 +97,12 @@ class JudgeReport:
     def save(self, run: StoredRun) -> None:
         """Write the judge, its results on known answers and its agreement with human labels next to its calls."""
         content = {
-            "metric": self.judged.rubric.metric,
-            "sha256": self.judged.sha256,
-            "model": self.judged.model,
-            "rubric": self.judged.rubric.model_dump(mode="json"),
-            "known_answers": {kind: list(counts) for kind, counts in self.judged.known_answer_results.items()},
-            "judged": self._judged,
+            "metric": self.result.rubric.metric,
+            "sha256": self.result.sha256,
+            "model": self.result.model,
+            "rubric": self.result.rubric.model_dump(mode="json"),
+            "known_answers": {kind: list(counts) for kind, counts in self.result.known_answer_results.items()},
+            "judged": self._verdicts_sha256,
             "agreement": asdict(self.agreement) if self.agreement else self._previous.get("agreement"),
             "people": self._human_estimates,
         }
@@ -118,14 +118,14 @@ class JudgeReport:
         return means | {f"{other} - {one}": _format(self.difference(one, other), "+") for one, other in pairs}
 
     def __str__(self) -> str:
-        result = self.judged
+        result = self.result
         title = f"{result.rubric.metric} by {result.model}: {len(result.judgements)} replies, each judged in two orders"
         lines = [
             f"{title}; the orders disagree on {result.order_disagreements}; {len(result.unparsed)} without a verdict",
             f"{known_answers_line(result.known_answer_results)}; only the first kind should pass",
         ]
         if unread := next((each.error for each in result.unparsed if each.error), ""):
-            lines.append(f"not read: {unread}; judge again to ask again")
+            lines.append(f"not read: {unread}; run `agentlab judge` again to repeat these calls")
         if self.turns_without_verdict:
             lines.append(
                 f"below: the {len(self.turns)} turns with a verdict for every flow; "

@@ -1,6 +1,6 @@
 """Grades the replies of a finished run with a judge.
 
-    judged = await judge(bench, run, load_rubric("correct"))
+    result = await judge(bench, run, load_rubric("correct"))
 
 A rubric applies to turns with a reference, or to turns with passages for at least one flow. The judge grades every
 flow's reply to such a turn, also a reply without passages. Its results are in the run folder, in
@@ -75,7 +75,7 @@ class JudgeResult:
     turns: frozenset[TurnKey]
     """Turns that the rubric applies to."""
     judgements: list[Judgement]
-    known: list[Judgement]
+    known_answers: list[Judgement]
     """Judgements of known answers."""
 
     @property
@@ -86,7 +86,8 @@ class JudgeResult:
         """
         counts = {}
         for kind in KINDS:
-            values = [each.value(self.rubric) for each in self.known if each.conversation.startswith(f"{kind}/")]
+            of_kind = (each for each in self.known_answers if each.conversation.startswith(f"{kind}/"))
+            values = [each.value(self.rubric) for each in of_kind]
             scores = [value for value in values if value is not None]
             counts[kind] = sum(value >= GOOD for value in scores), len(scores), len(values) - len(scores)
         return counts
@@ -107,10 +108,10 @@ async def judge(
     run: StoredRun,
     rubric: Rubric,
     *,
-    known_answer_results: int = 8,
+    known_answer_count: int = 8,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> JudgeResult:
-    """Judge the replies of a run, and known answers to up to `known_answer_results` of its turns.
+    """Judge the replies of a run, and known answers to up to `known_answer_count` of its turns.
 
     The only flow of `bench` has the judge's model. `on_progress` receives the number of items done and the total.
     Raises RunError if the rubric applies to no turn, or if no verdict can be parsed.
@@ -122,7 +123,7 @@ async def judge(
     turns, items = _items(run, rubric)
     items += [
         replace(item, flow=KNOWN_ANSWER_FLOW, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
-        for item, kind, answer in known_answers(items, known_answer_results, rubric.best)
+        for item, kind, answer in known_answers(items, known_answer_count, rubric.best)
     ]
     limit = _token_limit(bench)
     # The judge repeats the calls of unreadable verdicts.
@@ -164,7 +165,7 @@ async def judge(
         model=variant.model,
         turns=turns,
         judgements=[judgement for judgement in judgements if judgement.flow != KNOWN_ANSWER_FLOW],
-        known=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
+        known_answers=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
     )
     if len(result.unparsed) == len(result.judgements):
         why = next((each.error for each in result.unparsed if each.error), "none of its verdicts can be parsed")

@@ -24,7 +24,7 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-_MAY_CHANGE = ("concurrency", "budget", "primary", "limits", "timeouts", "stops", "also_recorded")
+_MAY_CHANGE = ("concurrency", "budget", "primary", "usable", "limits", "timeouts", "stops", "also_recorded")
 """Spec keys that may change when a run is resumed."""
 
 
@@ -122,7 +122,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     if ("shards" in before) != ("shards" in header):
         how = "with --executor" if "shards" in before else "without --executor"
         raise RunError(f"{path} was started {how}; resume it {how}")
-    folder.check_seal(regrade=True)
+    folder.verify_checksums(regrade=True)
     folder.repair()
     return folder
 

@@ -114,7 +114,7 @@ async def play_in_shards(
     """
     driver = _Driver(bench, datasets, folder, on_progress, keep_failures)
     await driver.prepare()
-    folder.unseal()
+    folder.drop_summary()
     try:
         for deaths in range(1, MAX_WORKER_DEATHS + 2):
             try:

@@ -175,8 +175,8 @@ def _rows(
 
 
 def _reply(answer: str) -> Reply:
-    said, thought = split_thought(answer)
-    return Reply(text=said, data={"thought": thought} if thought else {})
+    text, thought = split_thought(answer)
+    return Reply(text=text, data={"thought": thought} if thought else {})
 
 
 def category_of(conversation: Conversation, turn: int) -> Any:

@@ -77,7 +77,7 @@ class Content:
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
-        """Return the data of the page, without the recommendation."""
+        """Return the data of the page, without the headline."""
         primary = comparison.primary if comparison else ()
         return {
             "flows": [side.name for side in self.sides],

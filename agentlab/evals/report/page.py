@@ -20,7 +20,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
 from agentlab.core.version import __version__
-from agentlab.evals.compare.ship import recommend
+from agentlab.evals.compare.headline import recommend
 from agentlab.evals.report.content import Content
 from agentlab.evals.store.run import StoredRun
 

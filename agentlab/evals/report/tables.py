@@ -45,11 +45,16 @@ def new_console() -> Terminal:
     return Terminal(width=width)
 
 
-def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table under its title, in as many parts as the width needs."""
+def print_table(
+    console: Console, title: str, columns: Sequence[Cell], rows: Sequence[Sequence[Cell]], *, plain: bool = False
+) -> None:
+    """Print a table under its title, in as many parts as the width needs; without borders if it is `plain`."""
     grid = [[_text(cell) for cell in row] for row in (columns, *rows)]
     if title:
         print_line(console, title, "italic")
+    if plain and _width(grid) - len(columns) - 2 <= console.width:
+        console.print(_table(grid, box=None, padding=(0, 2, 0, 0), pad_edge=False))
+        return
     for part in _fitted(grid, console.width):
         if _width(part) <= console.width:
             console.print(_table(part))
@@ -60,19 +65,34 @@ def print_table(console: Console, title: str, columns: Sequence[Cell], rows: Seq
                 print_line(console, "  " + ": ".join(cell.plain for cell in row))
 
 
-def print_line(console: Console, line: str, style: str = "") -> None:
-    """Print a line; only a terminal wraps it, between words."""
-    text = Text(escape_block(line), style=style)
-    is_unwrapped = not console.is_terminal or any(cell_len(word) > console.width for word in text.plain.split())
-    console.print(text, soft_wrap=is_unwrapped)
+def print_line(console: Console, line: str, style: str = "", joint: str = "") -> None:
+    """Print a line; a terminal wraps it between words, with `joint` before each line end."""
+    text = escape_block(line)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        return console.print(Text(text, style=style), soft_wrap=True)
+    for part in text.split("\n"):
+        indent = re.match(r"[ *]*", part)
+        lines = [""]
+        for word in re.findall(r"\s*(?:'[^']*'|\S)+", part):
+            if lines[-1] and cell_len(f"{lines[-1]}{word}{joint}") > console.width:
+                lines.append(" " * len(indent[0] if indent else "") + word.lstrip())
+            else:
+                lines[-1] += word
+        console.print(Text(f"{joint}\n".join(lines), style=style), soft_wrap=True)
+    return None
 
 
 def print_commands(console: Console, commands: Sequence[tuple[str, str]]) -> None:
-    """Print (command, purpose) pairs to type next; a command is never wrapped."""
+    """Print (command, purpose) pairs to type next; a long command continues after a backslash."""
     if commands:
         print_line(console, "next:", "bold")
     for command, purpose in commands:
-        console.print(Text(f"  {escape_block(f'agentlab {command}  # {purpose}')}"), soft_wrap=True)
+        line = f"  agentlab {command}  # {purpose}"
+        if cell_len(line) <= console.width:
+            print_line(console, line)
+        else:
+            print_line(console, f"  # {purpose}")
+            print_line(console, f"  agentlab {command}", joint=" \\")
 
 
 def _text(cell: Cell) -> Text:
@@ -127,8 +147,8 @@ def _width(grid: Grid) -> int:
     return 1 + sum(3 + max(cell_len(line) for cell in column for line in cell.plain.split("\n")) for column in columns)
 
 
-def _table(grid: Grid) -> Table:
-    table = Table()
+def _table(grid: Grid, **options: Any) -> Table:
+    table = Table(**options)
     heading, *rows = grid
     for column, cell in enumerate(heading):
         table.add_column(cell, justify="right" if column else "left", no_wrap=True)

@@ -1,6 +1,6 @@
-"""Views of a run for notebooks, without a script: pictures as SVG, recommendation and matrix as tables.
+"""Views of a run for notebooks, without a script: pictures as SVG, headline and matrix as tables.
 
-    run                     # as the last line of a cell: recommendation, table and two pictures
+    run                     # as the last line of a cell: headline, table and two pictures
     run.pareto(x="cost_usd", y="answer_f1")
     run.forest()
     run.matrix(only="flipped")
@@ -19,8 +19,8 @@ from typing import Any, Literal
 from agentlab.core.errors import ConfigError
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
+from agentlab.evals.compare.headline import NUMBERS, recommend
 from agentlab.evals.compare.pairs import Comparison
-from agentlab.evals.compare.ship import recommend
 from agentlab.evals.report.content import Content, Played, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
@@ -49,14 +49,15 @@ class Views:
         return recommend(self.run)
 
     def markdown(self) -> str:
-        """Return the recommendation, its notes and the table with intervals, as Markdown."""
+        """Return the headline, its notes, the numbers of each flow and the table with intervals, as Markdown."""
         verdict, _ = self._recommended
         result = self.run.result
         costs, scores = summary_rows(list(result.flows.values()))
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {as_markdown(note)}" for note in verdict.notes]
-        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *notes, "", *_table(heads, rows)])
+        numbers = _table(NUMBERS, verdict.numbers)
+        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *numbers, "", *notes, "", *_table(heads, rows)])
 
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table
@@ -108,7 +109,7 @@ class Views:
         return ranked[0] if ranked else "failed"
 
     def display(self) -> None:
-        """Show recommendation, table and pictures as outputs of a cell that need no trusted notebook."""
+        """Show headline, table and pictures as outputs of a cell that need no trusted notebook."""
         from IPython.display import display
 
         display({"text/markdown": self.markdown(), "text/plain": self.text()}, raw=True)  # type: ignore[no-untyped-call]

@@ -31,13 +31,11 @@ class Estimate:
 
     value: float
     interval: tuple[float, float] | None
-    share: float
-    """Weight of the judge, from 0 (labels alone) to 1."""
 
     def clipped(self, low: float, high: float) -> Estimate:
-        """Return the estimate cut to the scale; the coverage of the interval stays the same."""
+        """Return the estimate limited to the scale; the coverage of the interval stays the same."""
         value, *ends = (min(max(end, low), high) for end in (self.value, *(self.interval or ())))
-        return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None, share=self.share)
+        return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +94,17 @@ def estimate(
     from scipy.special import stdtrit
 
     certain = np.zeros(len(scores), dtype=bool) if needs_no_label is None else needs_no_label
-    known = ~np.isnan(labels) & ~certain
-    if known.sum() < MIN_LABELS_PER_STRATUM:
-        return Estimate(value=float(scores.mean()), interval=None, share=1.0)
-    share = _judge_weight(scores[~certain], labels[~certain], known[~certain])
+    usable = ~np.isnan(labels) & ~certain
+    if usable.sum() < MIN_LABELS_PER_STRATUM:
+        return Estimate(value=float(scores.mean()), interval=None)
+    weight = _judge_weight(scores[~certain], labels[~certain], usable[~certain])
     total, turns = 0.0, len(scores)
     # Each turn adds to the error of the judge's mean, and each labelled turn to the error of the correction.
-    influence = share * (scores - scores.mean())
+    influence = weight * (scores - scores.mean())
     for stratum in (certain, ~certain) if certain.any() else (~certain,):
-        labelled = stratum & (known | certain)
-        residual = labels[labelled] - share * scores[labelled]
-        total += stratum.sum() / turns * (share * scores[stratum].mean() + residual.mean())
+        labelled = stratum & (usable | certain)
+        residual = labels[labelled] - weight * scores[labelled]
+        total += stratum.sum() / turns * (weight * scores[stratum].mean() + residual.mean())
         influence[labelled] += stratum.sum() / labelled.sum() * (residual - residual.mean())
         # The mean label differs between the strata, too.
         influence[stratum] += residual.mean()
@@ -116,12 +114,12 @@ def estimate(
     sums = np.bincount(numbers, weights=influence)
     # CR3: the jackknife's factor for few conversations.
     conversation_error = math.sqrt(float((sums**2).sum())) * len(sums) / max(1, len(sums) - 1) / turns
-    n_labelled = len(np.unique(numbers[known]))
+    n_labelled = len(np.unique(numbers[usable]))
     # Equal labels show no spread, so one more label is assumed at the other end of the scale.
-    unseen = MAX_UNSEEN_ERROR / float(known.sum()) * float(np.mean(~certain))
-    error = math.hypot(max(turn_error, conversation_error) * math.sqrt(known.sum() / (known.sum() - 1)), unseen)
+    unseen = MAX_UNSEEN_ERROR / float(usable.sum()) * float(np.mean(~certain))
+    error = math.hypot(max(turn_error, conversation_error) * math.sqrt(usable.sum() / (usable.sum() - 1)), unseen)
     half_width = float(stdtrit(max(1, n_labelled - 1), (1 + level) / 2)) * error
-    return Estimate(value=float(total), interval=(float(total - half_width), float(total + half_width)), share=share)
+    return Estimate(value=float(total), interval=(float(total - half_width), float(total + half_width)))
 
 
 def _judge_weight(scores: np.ndarray, labels: np.ndarray, labelled: np.ndarray) -> float:

@@ -21,12 +21,12 @@ _SUMMARY = "`agentlab score {}` rewrites it"
 _PLAYED = "restore the folder from a copy, or run it again"
 
 
-def sealed(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFile]) -> dict[str, Any]:
+def with_checksums(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFile]) -> dict[str, Any]:
     """Return the summary with the checksums of `files`; raises RunError if a file cannot be read."""
     return {**summary, "seal": _hashes(folder, summary, files)}
 
 
-def check_seal(
+def verify_checksums(
     folder: Path, summary: Any, header: Mapping[str, Any], files: Iterable[ReadOnlyFile], *, regrade: bool
 ) -> bool:
     """Return True if the summary has checksums; raises RunError for a file that differs from its checksum."""

@@ -33,7 +33,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.evals.store.atomic_folder import RunWriteError
-from agentlab.evals.store.checksums import check_seal, sealed
+from agentlab.evals.store.checksums import verify_checksums, with_checksums
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
 from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
 
@@ -51,7 +51,7 @@ class RunFolder:
         self._failure: RunError | None = None
         self._is_open = False
         """True if rows were written after the last summary."""
-        self.is_sealed = False
+        self.has_checksums = False
         """True if the files match the checksums; False for a running run and for one from before checksums."""
         self._waiting: list[bytes] = []
         """Lines of replayed events, which are written before the next live event or turn row."""
@@ -98,22 +98,22 @@ class RunFolder:
         """Replace a file atomically; a summary gets the checksums of all files."""
         summary = self.read_json("summary.json", "") if name == "run.json" and self.summary_file.exists() else None
         if summary is not None:
-            self.unseal()
+            self.drop_summary()
         with self._writing(name):
             content, _ = secrets.redact_json(json.loads(encode(content)))
             if name == "summary.json":
-                content = sealed(self.path, content, self._sealed_files())
+                content = with_checksums(self.path, content, self._checksummed_files())
                 self._is_open = False
             write_atomically(self.path / name, encode(content, indent=2) + "\n")
             self._drop_caches("header", "summary")
             if name == "summary.json":
-                self.is_sealed = True
+                self.has_checksums = True
         if summary is not None:
             self.write_json("summary.json", summary)
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
         """Replace a file atomically with lines that need not fit in memory."""
-        self.unseal()
+        self.drop_summary()
         fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
         try:
             with self._writing(name):
@@ -156,7 +156,7 @@ class RunFolder:
         if self._failure is not None:
             # A flow may have caught the first error; no line may follow a missing one.
             raise self._failure
-        self.unseal()
+        self.drop_summary()
         with self._writing(name):
             self._files[name].add(b"".join(_lines_without_secrets(lines)))
         self._drop_caches()
@@ -175,9 +175,9 @@ class RunFolder:
             self._failure = RunWriteError(self.path / name, problem.strerror or str(problem))
             raise self._failure from None
 
-    def unseal(self) -> None:
+    def drop_summary(self) -> None:
         """Delete summary.json before anything is appended: it would be stale, and its checksums wrong."""
-        self.is_sealed = False
+        self.has_checksums = False
         if not self._is_open:
             with self._writing("summary.json"):
                 self.summary_file.unlink(missing_ok=True)
@@ -196,18 +196,20 @@ class RunFolder:
 
     # Reading.
 
-    def _sealed_files(self) -> list[ReadOnlyFile]:
+    def _checksummed_files(self) -> list[ReadOnlyFile]:
         return [self._open_file(self.path / "run.json"), *self.open_files(TURNS), *self.open_files(CALLS)]
 
-    def check_seal(self, *, regrade: bool = False) -> bool:
+    def verify_checksums(self, *, regrade: bool = False) -> bool:
         """Return True if the run has ended and has checksums; raises RunError for an edited file.
 
         With `regrade` an edited summary is accepted, because regrading rewrites it.
         """
         if not self.summary_file.exists():
             return False
-        self.is_sealed = check_seal(self.path, self.summary, self.header, self._sealed_files(), regrade=regrade)
-        return self.is_sealed
+        self.has_checksums = verify_checksums(
+            self.path, self.summary, self.header, self._checksummed_files(), regrade=regrade
+        )
+        return self.has_checksums
 
     @cached_property
     def header(self) -> Mapping[str, Any]:

@@ -89,6 +89,24 @@ QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_
 """Quality metrics in order of preference: the first three graded ones are primary if a spec names none."""
 
 
+STEPS = (
+    *("lookup_accuracy", "memory_recall", "memory_write_recall", "memory_write_precision", "memory_restraint"),
+    *("no_stale_fact", "duplicates_prevented", "retrieval_recall", "retrieval_mrr", "retrieval_ndcg"),
+    *("context_precision", "citation_precision", "citation_recall", "groundedness", "answered"),
+)
+"""Quality metrics of a step on the way to the answer; every other one grades the answer or the calls."""
+
+
+def is_quality(name: str) -> bool:
+    """Return True for a quality metric, and for failed turns."""
+    return name not in _COSTS or name == "failed"
+
+
+def answer_measure(primary: Sequence[str]) -> str | None:
+    """Return the first primary measure that grades the answer; None if all are costs or measures of a step."""
+    return next((name for name in primary if name not in _COSTS and name not in STEPS), None)
+
+
 def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the primary measures: those declared, or up to three qualities and one cost that `flows` have.
 
@@ -186,7 +204,7 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
     for metric in dict.fromkeys(metric for flow in flows for metric in flow.scores):
         graded = [flow.scores.get(metric) for flow in flows]
         n = max(score.n for score in graded if score)
-        scores.append((metric, f"{metric} (n={n})", [_score(score) for score in graded]))
+        scores.append((metric, f"{metric} (n={n})", [score_text(score) for score in graded]))
     return costs, scores
 
 
@@ -212,7 +230,8 @@ def _latency(flow: FlowSummary) -> str:
     return f"{mean:.{digits}f} ({p95:.{digits}f})"
 
 
-def _score(score: MetricSummary | None) -> str:
+def score_text(score: MetricSummary | None) -> str:
+    """Return mean and 95 % interval; "-" if unknown."""
     if score is None or score.mean is None:
         return "-"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)

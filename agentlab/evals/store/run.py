@@ -51,7 +51,7 @@ class StoredRun:
         With `regrade` an edited summary is accepted, because regrading rewrites it.
         """
         run = cls(RunFolder.open(Path(path)))
-        run.folder.check_seal(regrade=regrade)
+        run.folder.verify_checksums(regrade=regrade)
         return run
 
     def forget(self) -> None:
@@ -72,9 +72,9 @@ class StoredRun:
         return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"], "stops": stops}
 
     @property
-    def is_sealed(self) -> bool:
+    def has_checksums(self) -> bool:
         """True if the run has verified checksums; False for a running run and for one from before checksums."""
-        return self.folder.is_sealed
+        return self.folder.has_checksums
 
     @property
     def run_id(self) -> str:

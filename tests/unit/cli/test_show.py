@@ -139,11 +139,11 @@ def test_a_flow_that_always_failed_has_a_trace(run, capsys):
 
 def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
     assert main(["show", "run"]) == 0
-    assert "agentlab show run c1  # the worst: turn 1, failed in fails" in capsys.readouterr().out
+    assert "agentlab show run c1  # the worst: turn 2, failed in fails" in capsys.readouterr().out
     unseal(Path("run"))
     turns = Path("run/turns.jsonl").read_text().replace('"error":"RuntimeError: nothing was asked"', '"error":null')
     rows = [json.loads(line) for line in turns.splitlines()]
-    for value, said in ((1.0, None), (0.25, "the worst: turn 1, answer_f1 0.25 in answers")):
+    for value, said in ((1.0, None), (0.25, "the worst: turn 2, answer_f1 0.25 in answers")):
         for row in rows:
             for metric, score in row["scores"].items():
                 score["value"] = value if (row["flow"], metric) == ("answers", "answer_f1") else 1

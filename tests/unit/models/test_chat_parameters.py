@@ -263,7 +263,7 @@ async def test_a_reply_that_thought_ate_says_so(says_how_much, caplog):
         await model.close()
     assert [body["max_tokens"] for body in fake.seen] == [600]
     assert (completion.text, completion.finish_reason) == ("", "length")
-    assert completion.stopped.startswith("cut at 600 tokens, all of them thought") and not caplog.records
+    assert completion.stopped.startswith("truncated at 600 tokens, all of them thought") and not caplog.records
 
 
 @pytest.mark.parametrize("generation", [None, {"temperature": None, "seed": None, "max_tokens": None}])

@@ -94,8 +94,9 @@ def test_compare_prints_the_best_first_and_all_in_json(tmp_path, capsys):
     data, flows = write_set(tmp_path / "set", 12), [Answering("one"), Answering("two", wrong=wrong), Answering("three")]
     run = play(data, tmp_path / "run", *flows)
     assert main(["compare", str(run.path)]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith(
+    headline, second = capsys.readouterr().out.splitlines()[:2]
+    assert headline == "Undecided between one and three"
+    assert second.startswith(
         "not told from the best in answer_f1: one (1.000), three (1.000) (3 flows, 12 conversations"
     )
     assert main(["compare", str(run.path), "--json"]) == 0

@@ -219,7 +219,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
             evaluate_claims(compare(run), **asked)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
     assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
-    assert capsys.readouterr().out.startswith("yes: cheap against dear is cheaper in llm_calls")
+    assert capsys.readouterr().out.splitlines()[1].startswith("yes: cheap against dear is cheaper in llm_calls")
     assert main([*command, "--max-loss", "answer_f1=.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["answers"][0]["reading"] == "yes"
     assert main([*command, "--max-loss", "answer_f1"]) == 1

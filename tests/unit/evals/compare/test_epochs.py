@@ -36,7 +36,7 @@ class Forgetful(Answering):
 def test_table_shows_reliability_with_epochs(tmp_path, capsys):
     data = write_set(tmp_path / "set", 6)
     run = play(data, tmp_path / "run", Answering(), Forgetful(), epochs=2, generation={"temperature": 1})
-    assert main(["show", str(run.path)]) == 0
+    assert main(["show", str(run.path), "--all"]) == 0
     out = capsys.readouterr().out
     assert "answer_f1 of answering from 0.5 on: pass@2 1.00 [0.54, 1.00], pass^2 1.00" in out
     assert "answer_f1 of forgetful from 0.5 on: pass@2 1.00 [0.54, 1.00], pass^2 0.00" in out
@@ -50,5 +50,5 @@ def test_table_shows_reliability_with_epochs(tmp_path, capsys):
 
 def test_one_epoch_has_no_reliability(tmp_path, capsys):
     run = play(write_set(tmp_path / "set", 3), tmp_path / "run", Answering(), Answering("other", wrong=[("c01", 0)]))
-    main(["show", str(run.path)])
+    main(["show", str(run.path), "--all"])
     assert "pass^" not in capsys.readouterr().out

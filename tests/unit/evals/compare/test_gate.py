@@ -290,7 +290,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     command = ["gate", str(tmp_path / "run"), "--baseline", file]
     assert main([*command, "--junit", str(tmp_path / "out" / "gate.xml")]) == 2
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("regression: answer_f1 of answering 1.000 -> 0.000")
+    assert shown[1].startswith("regression: answer_f1 of answering 1.000 -> 0.000")
     assert len(shown) <= 20
     assert "worse turns" not in shown
     assert any(

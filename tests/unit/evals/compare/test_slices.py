@@ -50,13 +50,14 @@ def test_gate_and_compare_name_a_regressed_slice_of_an_equal_total(data, tmp_pat
     main(["gate", str(after.path), "--baseline", str(tmp_path / "base.jsonl")])
     out = capsys.readouterr().out.splitlines()
     named = "answer_f1 of answering 1 -> 0 in category returns (16 turns of 8 conversations)"
-    assert any(named in line for line in out[:5]) and len(out) <= 21
+    assert any(named in line for line in out[:6]) and len(out) <= 22
     assert named in json.loads((after.path / "gate.json").read_text())["slices"][0]["says"]
     main(["compare", str(before.path), str(after.path)])
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "no difference shown in answer_f1, failed"
-    assert out[1].startswith("in a slice only: answer_f1 of answering (after) against answering (before)")
-    assert "in category" in out[1]
+    assert out[0] == "Undecided between answering (before) and answering (after)"
+    assert out[2] == "no difference shown in answer_f1, failed"
+    assert out[3].startswith("in a slice only: answer_f1 of answering (after) against answering (before)")
+    assert "in category" in out[3]
     main(["compare", str(before.path), str(after.path), "--json"])
     assert json.loads(capsys.readouterr().out)["slices"]
 

@@ -149,7 +149,7 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
     sequential = ["gate", "spec.yaml", "--sequential", "--baseline", "base.jsonl", "--out"]
     capsys.readouterr()
     assert main([*sequential, "b"]) == 2
-    first, second = capsys.readouterr().out.splitlines()[:2]
+    _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("regression: answer_f1 of flow 1.000 -> 0.000")
     assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 8 times; saved 48")
     assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second

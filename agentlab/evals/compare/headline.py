@@ -1,0 +1,393 @@
+"""The headline of a run: one sentence, its evidence in bullets, and the numbers of each flow.
+
+`recommend(run)` is the only function that decides the words. Terminal, page, notebook and gate open with them.
+
+* `ship`: X passes the rule of `ship`, and a measure of the answer is one of its measures.
+* `cheapest`: X is the cheapest flow that is not shown worse; only a cost or a measure of a step favours it.
+* `mend`: turns of a flow failed, so that its costs and scores say little.
+* `unusable`: no flow reaches the floor `usable` of the spec.
+* `undecided`, `none`: neither flow leads; there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from agentlab.core.errors import RunError
+from agentlab.evals.compare.epochs import PASS_THRESHOLD
+from agentlab.evals.compare.family import MIN_DIFFERING
+from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.pairs import Comparison, compare
+from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, sides_of, winners
+from agentlab.evals.store.judges import notes_on_judges
+from agentlab.evals.store.measures import (
+    LATENCY,
+    answer_measure,
+    format_number,
+    is_quality,
+    primary_family,
+    score_text,
+)
+from agentlab.evals.store.run import StoredRun
+
+USABLE = 0.2
+"""Floor of the answer measure: a flow is unusable if the upper end of its interval is lower."""
+MAX_LENGTH = 100
+"""Most characters of a headline, unless the names of the flows are longer."""
+WEAK = 0.9
+"""A mean above this is no weak point."""
+WEAKNESS = {
+    "answered": "declines {:.0%} of what it could answer",
+    "refusal_accuracy": "answers {:.0%} of what it should decline",
+}
+
+
+NUMBERS = ("flow", "right", "failed", "cost a turn", "calls", "tokens", "seconds", "decides")
+"""Titles of the fields of `FlowNumbers`."""
+
+
+class FlowNumbers(NamedTuple):
+    """Numbers of a flow as every surface prints them; "-" is unknown."""
+
+    flow: str
+    right: str
+    """Mean of the answer measure with its 95 % interval."""
+    failed: str
+    cost: str
+    """Dollars of a turn, or its tokens if a flow has no price."""
+    calls: str
+    tokens: str
+    seconds: str
+    decides: str
+    """Reason for or against the flow."""
+
+
+class Verdict(NamedTuple):
+    kind: str
+    """`ship`, `cheapest`, `mend`, `unusable`, `undecided` or `none`."""
+    sentence: str
+    notes: tuple[str, ...]
+    """Evidence and its limits, a line each, the most important first."""
+    command: str
+    """Command to run next."""
+    flow: str | None = None
+    """Flow that the sentence recommends."""
+    numbers: tuple[FlowNumbers, ...] = ()
+    measure: str = ""
+    """Measure behind `right`; "" if no measure of the answer is graded."""
+
+
+def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[Verdict, Comparison | None]:
+    """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
+
+    `comparison` is the one of these runs, if it is made. Raises RunError where a run has not ended.
+    """
+    sides = [side for side in sides_of(runs) if comparison is None or side.name in comparison.tables]
+    folders = " ".join(shlex.quote(str(run.path)) for run in runs)
+    if nothing := _nothing_to_decide(runs):
+        return nothing, None
+    problem: tuple[str, ...] = ()
+    try:
+        comparison = comparison or (compare(runs[0], runs[1] if runs[1:] else None) if len(sides) > 1 else None)
+    except RunError as error:
+        problem = (str(error),)
+    field = _Field(sides, comparison)
+    command = f"agentlab compare {folders}" if comparison else _again(runs[0])
+    if len(sides) < 2:
+        command = f"agentlab report {folders} ANOTHER_RUN -o run.html"
+    kind, flow, parts, notes = field.verdict()
+    if problem:
+        kind, flow, parts, notes = "none", None, ["No verdict: the flows cannot be compared"], []
+    sentence, *rest = _fitted(parts)
+    notes = [*problem, *rest, *notes, *chain.from_iterable(map(notes_on_judges, runs))]
+    numbers = tuple(field.numbers(kind, flow))
+    return Verdict(kind, sentence, tuple(notes), command, flow, numbers, field.answer or ""), comparison
+
+
+def _fitted(parts: Sequence[str]) -> list[str]:
+    """Return the sentence with as many parts as fit, and the other parts; the first part begins the sentence."""
+    sentence, *rest = parts
+    joint = ": "
+    while rest and len(sentence) + len(joint) + len(rest[0]) <= MAX_LENGTH:
+        sentence, joint = f"{sentence}{joint}{rest.pop(0)}", ", "
+    return [sentence, *rest]
+
+
+def _nothing_to_decide(runs: Sequence[StoredRun]) -> Verdict | None:
+    """Return the verdict of runs without a reply, or with calls that are not recorded; None for all others."""
+    for run in runs:
+        if run.all_turns_failed:
+            errors = [row.error for row in run.map_turns() if row.error is not None]
+            if not errors:
+                return Verdict("none", "No verdict: no turn was played", (), "")
+            return Verdict("none", "No verdict: every turn of every flow failed", (errors[0],), _again(run))
+        if run.result.recordings and run.result.recordings.missing:
+            missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded"
+            return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",), "")
+    return None
+
+
+def _again(run: StoredRun) -> str:
+    return f"agentlab show {shlex.quote(str(run.path))} --trace"
+
+
+Decision = tuple[str, str | None, list[str], list[str]]
+"""Kind, recommended flow, parts of the sentence, notes."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The flows of one verdict."""
+
+    sides: Sequence[Side]
+    comparison: Comparison | None
+
+    @cached_property
+    def means(self) -> dict[str, Mapping[str, float | None]]:
+        return {side.name: side.run.means[side.flow] for side in self.sides}
+
+    @cached_property
+    def primary(self) -> Sequence[str]:
+        if self.comparison:
+            return self.comparison.primary
+        run = self.sides[0].run
+        return primary_family(run.turn_values.values(), run.header["spec"].get("primary", ()))
+
+    @cached_property
+    def answer(self) -> str | None:
+        """The first primary measure of the answer, as opposed to a step or a cost."""
+        return answer_measure(self.primary)
+
+    @cached_property
+    def failures(self) -> dict[str, tuple[int, int]]:
+        """Failed turns and turns of each flow with a failure, the most failures first."""
+        flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
+        failing = {name: (flow.errors, flow.turns) for name, flow in flows.items() if flow.errors}
+        return dict(sorted(failing.items(), key=lambda item: -item[1][0] / item[1][1]))
+
+    @cached_property
+    def unusable(self) -> dict[str, tuple[int, int]]:
+        """Right turns and graded turns of each flow below the floor."""
+        below: dict[str, tuple[int, int]] = {}
+        if (answer := self.answer) is None:
+            return below
+        for name, run, flow in self.sides:
+            values = [row[answer] for row in run.turn_values[flow].values() if answer in row]
+            floor = run.header["spec"].get("usable", USABLE)
+            if not values or None in values:
+                continue
+            right = sum(value >= PASS_THRESHOLD for value in values if value is not None)
+            interval = run.result.flows[flow].scores[answer].ci95
+            if (not right and (self.means[name][answer] or 0.0) <= floor) or (interval and interval[1] < floor):
+                below[name] = right, len(values)
+        return below
+
+    @cached_property
+    def contrasts(self) -> dict[str, list[Contrast]]:
+        return contrasts_of(self.comparison.tables, self.primary) if self.comparison else {}
+
+    @cached_property
+    def eligible(self) -> list[str]:
+        """The usable flows without failures: no cost makes up for a failed turn."""
+        return [name for name in self.contrasts if name not in self.unusable and name not in self.failures]
+
+    @cached_property
+    def candidates(self) -> list[str]:
+        """The eligible flows that are shown worse than no other flow in a primary quality."""
+        return [name for name in self.eligible if not any(contrast.losses for contrast in self.contrasts[name])]
+
+    @cached_property
+    def cheapest(self) -> str | None:
+        """The candidate with the lowest cost, in dollars, else tokens, else calls; None if two cost the same."""
+        for names in (("cost_usd",), ("input_tokens", "output_tokens"), ("llm_calls",)):
+            costs = {flow: [self.means[flow].get(name) for name in names] for flow in self.candidates}
+            sums = {flow: sum(value or 0.0 for value in values) for flow, values in costs.items() if None not in values}
+            if len(sums) == len(costs) and all(sums.values()):
+                lowest = [flow for flow in sums if sums[flow] == min(sums.values())]
+                return lowest[0] if len(lowest) == 1 else None
+        return None
+
+    def verdict(self) -> Decision:
+        """Return the verdict; failures come first, then the floor, then the comparison."""
+        decision: Decision
+        if len(self.unusable) == len(self.sides):
+            right, graded = max(self.unusable.values())
+            decision = "unusable", None, [f"None is usable: {right} of {graded} right"], []
+        elif self.comparison is None:
+            decision = "none", None, [f"One flow, nothing to choose from: {self.sides[0].name}"], []
+        else:
+            decision = self._compared()
+        kind, flow, parts, notes = decision
+        notes = [*notes, *(self._evidence(self.comparison) if self.comparison else ())]
+        if not self.failures:
+            return kind, flow, parts, notes
+        fails = [f"{name} fails {failed} of {turns} turns" for name, (failed, turns) in self.failures.items()]
+        otherwise = f"otherwise: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
+        return "mend", None, [f"{fails[0]}: mend it first"], [*fails[1:], otherwise, *notes]
+
+    def _compared(self) -> Decision:
+        assert self.comparison
+        best = [name for name in winners(self.contrasts) if name in self.eligible]
+        if len(best) == 1 and self.answer:
+            own = self.contrasts[best[0]]
+            return (
+                "ship",
+                best[0],
+                [f"Ship {best[0]}", *self._gains(own)],
+                [*self._excluded(own), *self._weakness(best[0])],
+            )
+        judgements = [d for pair in self.comparison.pairs for d in pair.differences if d.primary]
+        kinds = {d.kind for d in judgements}
+        names = _listed(self.candidates or self.means)
+        if kinds <= {"unknown"}:
+            return "undecided", None, [f"Undecided between {names}", "a primary measure is unknown"], []
+        if kinds == {"unchanged"}:
+            return "undecided", None, [f"No difference between {names}", "equal on every turn"], []
+        conversations = max(d.conversations for d in judgements)
+        if conversations < MIN_DIFFERING:
+            few = f"Undecided: {_conversations(conversations)} can show nothing ({MIN_DIFFERING} are the least)"
+            return "undecided", None, [few], [f"not told apart: {names}"]
+        trade = self._trade()
+        if trade and (len(best) > 1 or not self.candidates):
+            return "undecided", None, ["Undecided, a trade", *trade], []
+        flow = self.cheapest
+        if flow is None:
+            return "undecided", None, [f"Undecided between {names}"], [*self._what_would_decide(None)]
+        return "cheapest", flow, [f"Cheapest that is not shown worse: {flow}"], [*self._for_cheapest(flow)]
+
+    def _gains(self, contrasts: Sequence[Contrast]) -> list[str]:
+        """Return the qualities in which a flow is shown better than some and worse than none, and its savings."""
+        lost = set(chain.from_iterable(contrast.losses for contrast in contrasts))
+        won = dict.fromkeys(name for contrast in contrasts for name in contrast.wins)
+        better = [name for name in won if name not in lost]
+        return [*([f"better in {', '.join(better)}"] if better else []), *self._savings(contrasts)]
+
+    def _savings(self, contrasts: Sequence[Contrast]) -> list[str]:
+        """Return the costs that a flow is shown to save against every other one, each with the least that it saves."""
+        savings = []
+        for name, words in FEWER.items():
+            mine = self.means[contrasts[0].flow].get(name)
+            theirs = [self.means[contrast.other].get(name) for contrast in contrasts]
+            if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
+                least = min(other / mine for other in theirs if other)
+                savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
+        return savings
+
+    def _trade(self) -> list[str]:
+        """Return what each flow is shown better in, if no flow leads."""
+        parts = []
+        for flow in self.eligible:
+            if gains := self._gains([each for each in self.contrasts[flow] if each.other in self.eligible]):
+                parts.append(f"{flow} is {gains[0]}")
+        return parts if len(parts) > 1 else []
+
+    def _for_cheapest(self, flow: str) -> Iterator[str]:
+        """Yield what favours the cheapest flow, what speaks against it, and what would decide."""
+        own = self.contrasts[flow]
+        if facts := [*self._gains(own), *self._weakness(flow)]:
+            yield "; ".join(facts)
+        means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
+        best = max(means, key=means.__getitem__, default=flow)
+        if flow in means and means[best] > means[flow]:
+            shown = self.answer in next(each for each in self.contrasts[best] if each.other == flow).wins
+            note = "" if shown else ", not shown"
+            yield f"{best} has the highest {self.answer}: {means[best]:.2f} against {means[flow]:.2f}{note}"
+        yield from self._what_would_decide(flow)
+
+    def _what_would_decide(self, flow: str | None) -> Iterator[str]:
+        if not self.answer:
+            yield "what would decide: a measure of the answer, from reference answers, a scorer of yours or a judge"
+            return
+        own = [each for each in self.contrasts.get(flow or "", ()) if each.open]
+        if not own:
+            return
+        worst = max(own, key=lambda each: max(each.open_bounds.values(), default=0.0))
+        if worst.more and worst.more[1] > 0:
+            low, high = worst.more
+            count = f"up to {high}" if low < 1 else str(high) if low == high else f"{low} to {high}"
+            yield f"what would decide: {count} more conversations, if the two are equally good (4 times in 5)"
+        if losses := [f"{format_number(bound)} in {name}" for name, bound in worst.open_bounds.items()]:
+            yield f"a loss of up to {' and '.join(losses)} against {worst.other} is not excluded"
+
+    def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:
+        bounds: dict[str, float] = {}
+        for name, bound in chain.from_iterable(contrast.bounds.items() for contrast in contrasts):
+            bounds[name] = max(bound, bounds.get(name, 0.0))
+        if most := [f"{format_number(bound)} in {name}" for name, bound in bounds.items() if bound > 0]:
+            conversations = min(paired.conversations for paired in contrasts[0].qualities)
+            yield f"a loss above {' and '.join(most)} is excluded ({_conversations(conversations)}, error .05)"
+
+    def _weakness(self, flow: str) -> Iterator[str]:
+        """Yield the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
+        own = {name: value for name, value in self.means[flow].items() if value is not None}
+        lacks = {name: 1 - own[name] for name in WEAKNESS if name in own}
+        decide = [name for name in self.primary if name in own and is_quality(name) and name != "failed"]
+        worst = min(decide, key=own.__getitem__, default="")
+        if lacks and max(lacks.values()) > 1 - WEAK:
+            name = max(lacks, key=lacks.__getitem__)
+            yield f"weak point: {WEAKNESS[name].format(lacks[name])}"
+        elif worst and own[worst] < WEAK:
+            yield f"weak point: {worst} {own[worst]:.2f}"
+
+    def _evidence(self, comparison: Comparison) -> Iterator[str]:
+        """Yield the flows below the floor, the best set, a line a pair, and the differences that could be missed."""
+        if len(self.unusable) < len(self.sides):
+            yield from (f"{name} is not usable: {n} of {graded} right" for name, (n, graded) in self.unusable.items())
+        yield from [str(comparison.best)] if comparison.best else []
+        yield from map(str, comparison.pairs)
+        undecided: dict[str, list[Judgement]] = {}
+        for d in (d for pair in comparison.pairs for d in pair.differences):
+            if d.primary and is_quality(d.measure.name) and d.changed and d.kind == "undecided":
+                undecided.setdefault(d.measure.name, []).append(d)
+        for name, judgements in undecided.items():
+            visible = [d.visible for d in judgements if d.visible is not None]
+            size = f"below {max(visible):.2f}" if len(visible) == len(judgements) else "of any size"
+            yield f"This run could miss differences {size} in {name}"
+
+    def numbers(self, kind: str, flow: str | None) -> Iterator[FlowNumbers]:
+        """Yield the numbers of each flow."""
+        flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
+        priced = all(each.per_turn("cost_usd") for each in flows.values())
+        for name, each in flows.items():
+            own = {cost: each.per_turn(cost) for cost in ("cost_usd", "llm_calls", "input_tokens", "output_tokens")}
+            tokens = [own["input_tokens"], own["output_tokens"]]
+            total = "-" if None in tokens else f"{sum(filter(None, tokens)):,.0f}"
+            dollars, latency = own["cost_usd"] if priced else None, each.latency_s["mean"]
+            yield FlowNumbers(
+                flow=name,
+                right=score_text(each.scores.get(self.answer or "")),
+                failed=f"{each.errors} of {each.turns}",
+                cost=f"{total} tokens" if dollars is None else f"${dollars:.2g}",
+                calls="-" if own["llm_calls"] is None else f"{own['llm_calls']:.2f}",
+                tokens=total,
+                seconds="-" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2f}",
+                decides=self._decides(name, kind, flow),
+            )
+
+    def _decides(self, name: str, kind: str, flow: str | None) -> str:
+        if name in self.failures:
+            return "fails"
+        if name in self.unusable:
+            return "not usable"
+        if name == flow:
+            return {"ship": "ship"}.get(kind, "cheapest")
+        for contrast in self.contrasts.get(name, ()):
+            if contrast.losses:
+                return f"worse in {contrast.losses[0]}"
+        return "not shown worse" if self.contrasts else ""
+
+
+def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+    """Return names as a list, or their number if they are many."""
+    *first, last = names
+    text = f"{', '.join(first)} and {last}" if first else last
+    return text if len(text) <= MAX_LENGTH // 2 else f"{len(names)} flows"
+
+
+def _conversations(count: int) -> str:
+    return f"{count} conversation{'' if count == 1 else 's'}"
