@@ -20,7 +20,13 @@ from agentlab.workbench.settings import settings_of, spec_schema
 from agentlab.workbench.spec import FlowSpec, load_spec
 from agentlab.workbench.variants import make_variant, placeholders
 
-ROOMS = {"flows": "flows", "tools": "tools", "memory": "memory", "scorers": "evals.scorers"}
+ROOMS = {
+    "flows": "flows",
+    "tools": "tools",
+    "memory": "memory",
+    "retrievers": "knowledge.retrievers",
+    "scorers": "evals.scorers",
+}
 NARROWED_BY = {"spec": ("prompts",), "flow": ("flows", "prompts"), "mcp": ("tools",), "data": ("tools",)}
 """Argument -> lists that it narrows."""
 

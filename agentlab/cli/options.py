@@ -47,7 +47,11 @@ ARGUMENTS: dict[str, Settings] = {
     "run": {"metavar": "RUN", "help": "a run folder"},
     "runs": {"metavar": "RUN", "nargs": "+", "help": "a run folder, or two"},
     "spec": {"metavar": "SPEC", "nargs": "?", "help": f"a spec file (default: {DEFAULT_SPEC})"},
-    "what": {"choices": ["flows", "models", "tools", "memory", "scorers", "prompts", "schema"], "help": "what to list"},
+    "what": {
+        "choices": ["flows", "models", "tools", "memory", "retrievers", "scorers", "prompts", "schema"],
+        "metavar": "WHAT",
+        "help": "flows, models, tools, memory, retrievers, scorers, prompts or schema",
+    },
     "--all": {**SWITCH, "help": "show everything: every measure, more turns, full texts"},
     "--alpha": {"type": float, "default": 0.05, "metavar": "A", "help": "rate of false alarms (default: 0.05)"},
     "--baseline": {"required": True, "metavar": "FILE", "help": "the baseline, one line per turn"},

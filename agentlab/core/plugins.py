@@ -1,4 +1,4 @@
-"""Finds flows, models, embedders, memories, tools and scorers by name; nothing is registered.
+"""Finds flows, models, embedders, retrievers, memories, tools and scorers by name; nothing is registered.
 
 A name is looked up in this order:
 
@@ -31,6 +31,7 @@ GROUPS = {
     "flows": ("flow", "respond"),
     "models": ("model provider", "connect"),
     "models.embedders": ("embedder provider", "connect"),
+    "knowledge.retrievers": ("retriever", "open_index"),
     "memory": ("memory backend", "connect"),
     "tools": ("tool", "spec", "run"),
     "evals.scorers": ("scorer", "score", "metrics"),
@@ -141,8 +142,8 @@ def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
         raise ConfigError(
             f"cannot load the {what}: {type(problem).__name__}: {problem} ({Path(frame.filename).name}:{frame.lineno})"
         ) from None
-    # A flow may also be a function; the workbench validates it.
-    for verb in () if room == "flows" else GROUPS[room][1:]:
+    # A flow or a retriever may also be a function; its room validates it.
+    for verb in () if room in ("flows", "knowledge.retrievers") else GROUPS[room][1:]:
         if not hasattr(plugin, verb):
             raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
     return plugin

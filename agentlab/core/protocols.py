@@ -62,7 +62,10 @@ class IndexedDocument(Protocol):
 
 
 class Index(Protocol):
-    """Read-only index of a corpus; `embedder` is None if queries need no vector."""
+    """Read-only index of a corpus; `embedder` is None if queries need no vector.
+
+    An index outside this process has an attribute `source`: JSON that identifies it in recordings of its searches.
+    """
 
     @property
     def name(self) -> str:

@@ -59,7 +59,7 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
     with session.step("retrieve_documents"):
         settings: DocumentSettings = session.settings
         problem = "" if settings.rag_retrieval else "it is switched off"
-        problem = problem if session.index is not None and session.index.documents else "no documents are indexed"
+        problem = problem if session.index is not None else "no documents are indexed"
         if not session.decide("rag_retrieval available", not problem, problem):
             return ()
         is_useful = any(map(str.isalnum, query)) and not _only_greets(query, history, settings.retrieval_decision)

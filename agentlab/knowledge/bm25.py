@@ -1,8 +1,7 @@
 """BM25 over the texts of an index, by the library bm25s with its defaults: k1 = 1.5, b = 0.75.
 
 Words are sequences of two or more letters or digits, in lower case. The 33 English stopwords of the library are left
-out; there is no stemming, which would need another package. Text without blanks, such as Chinese, is one long word, so
-only the dense half of a hybrid index finds it.
+out; there is no stemming, which would need another package. `words` finds the words of scripts without blanks.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from agentlab.knowledge.words import separate_words
 
 
 class Bm25Index:
@@ -69,5 +70,7 @@ def _library() -> Any:
 
 
 def _words(texts: Sequence[str]) -> list[list[str]]:
-    words: list[list[str]] = _library().tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
-    return words
+    separated = [separate_words(text) for text in texts]
+    plain = [rest for rest, _ in separated]
+    words: list[list[str]] = _library().tokenize(plain, stopwords="en", return_ids=False, show_progress=False)
+    return [[*some, *others] for some, (_, others) in zip(words, separated, strict=True)]

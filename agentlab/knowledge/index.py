@@ -35,7 +35,7 @@ from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder
 from agentlab.data.documents import Document
 from agentlab.knowledge.bm25 import Bm25Index
-from agentlab.knowledge.passages import passage_of, split
+from agentlab.knowledge.passages import passage_of, searched_text, split
 
 Method = Literal["dense", "bm25", "hybrid"]
 Progress = Callable[[int, int], None]
@@ -46,6 +46,8 @@ _Content = tuple[tuple[Passage, ...], Bm25Index, NDArray[np.float32]]
 
 _FORMAT = 1
 """Raise this number when the same input gives other passages."""
+_WORDS = "bm25-2"
+"""Folder of the words; another name when the same passages have other words."""
 _DENSE_WEIGHT = 0.5
 _CANDIDATES = 100
 _BATCH = 256
@@ -80,7 +82,7 @@ async def open_index(
     elif embedder is None:
         raise ConfigError(f"retrieval method {method!r} needs an embedder: name one, or use bm25")
     documents = tuple(documents)
-    home = folder / _key(documents, embedder, max_tokens)
+    home = folder / corpus_key(documents, embedder, max_tokens)
     try:
         content = await asyncio.to_thread(_read, home, documents, embedder)
         if content is None:
@@ -174,7 +176,8 @@ def _normalise(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def _key(documents: Sequence[Document], embedder: Embedder | None, max_tokens: int) -> str:
+def corpus_key(documents: Sequence[Document], embedder: Embedder | None, max_tokens: int) -> str:
+    """Return the key of an index: a hash of the documents, the embedder's name and the length of passages."""
     digest = hashlib.sha256(json.dumps([_FORMAT, max_tokens, embedder and embedder.name]).encode())
     for document in documents:
         digest.update(json.dumps([document.doc_id, document.title, document.text]).encode())
@@ -189,7 +192,7 @@ def _read(home: Path, documents: Sequence[Document], embedder: Embedder | None) 
         for position, start, end in json.loads((home / "passages.json").read_text()):
             number, last = number + 1 if position == last else 0, position
             passages.append(passage_of(documents[position], number, start, end))
-        words = Bm25Index.load(home / "bm25", len(passages))
+        words = Bm25Index.load(home / _WORDS, len(passages))
         vectors = np.load(home / "vectors.npy")
     except (OSError, EOFError, ValueError, LookupError):
         return None
@@ -204,8 +207,8 @@ async def _build(
         shutil.rmtree(unfinished)
     unfinished.mkdir()
     passages = await asyncio.to_thread(lambda: [p for document in documents for p in split(document, max_tokens)])
-    texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in passages]
-    words = await asyncio.to_thread(Bm25Index.build, texts, unfinished / "bm25")
+    texts = [searched_text(passage) for passage in passages]
+    words = await asyncio.to_thread(Bm25Index.build, texts, unfinished / _WORDS)
     rows = []
     if embedder is not None:
         for start in range(0, len(texts), _BATCH):

@@ -69,6 +69,11 @@ def passage_of(document: Document, number: int, start: int, end: int) -> Passage
     )
 
 
+def searched_text(passage: Passage) -> str:
+    """Return the text of a passage that is indexed: its title, if it has one, above its text."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
+
+
 def _end(text: str, pieces: Sequence[int], start: int, max_tokens: int) -> int:
     """Return the end of the passage that starts at piece `start`: a border near an equal part of the rest.
 

@@ -34,8 +34,8 @@ class Lab:
     """Data sets, models and flows of a spec, for runs and chats.
 
     `spec` is a file, a Spec or None (the defaults). Keywords are keys of the spec and override it:
-    `retrieval__top_k=8` sets `retrieval: {top_k: 8}`. `model` and `embedder` may be objects, entries of `flows`
-    functions. Parts are opened on first use; `close` or a `with` block closes them.
+    `retrieval__top_k=8` sets `retrieval: {top_k: 8}`. `model`, `embedder` and `retrieval__method` may be objects,
+    entries of `flows` functions. Parts are opened on first use; `close` or a `with` block closes them.
 
     Raises ConfigError for a spec or a keyword that is invalid, with file and key.
     """
@@ -43,6 +43,7 @@ class Lab:
     def __init__(self, spec: str | Path | Spec | None = None, **overrides: Any) -> None:
         overrides = {key.replace("__", "."): value for key, value in overrides.items()}
         objects = _given("models", "model", overrides) | _given("models.embedders", "embedder", overrides)
+        objects |= _given("knowledge.retrievers", "retrieval.method", overrides)
         if "datasets" in overrides:
             folders = overrides["datasets"]
             overrides["datasets"] = [str(f) for f in ([folders] if isinstance(folders, (str, Path)) else folders)]
@@ -143,10 +144,12 @@ def _given(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, st
     value = overrides.get(key, "")
     if isinstance(value, str):
         return {}
-    if not isinstance(getattr(value, "name", None), str):
+    is_function = room == "knowledge.retrievers" and hasattr(value, "__name__")
+    name = getattr(value, "__name__" if is_function else "name", None)
+    if not isinstance(name, str):
         raise ConfigError(f"{key}: {value!r} is neither a name nor an object with a name")
-    overrides[key] = value.name
-    return {(room, value.name): value}
+    overrides[key] = name
+    return {(room, name): value}
 
 
 def _flow_entry(entry: Any, objects: dict[tuple[str, str], Any]) -> Any:

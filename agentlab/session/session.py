@@ -33,6 +33,7 @@ from agentlab.core.messages import (
     ToolCall,
     ToolSpec,
     as_messages,
+    from_json,
     to_json,
 )
 from agentlab.core.plugins import unknown_name
@@ -226,10 +227,27 @@ class Session(MemoryVerbs, BackgroundWork):
             vector = None
             if self.index.embedder is not None:
                 vector = await self._embed(query, "retrieve", self.index.embedder.name)
-            ids = None if doc_ids is None else tuple(doc_ids)
+            ids, top_k = None if doc_ids is None else tuple(doc_ids), top_k or self.has.top_k
+            if getattr(self.index, "source", None) is not None:
+                return await self._search_outside(self.index, query, vector, top_k, ids)
             with self._clock.timed(Search, "retrieve", query=query, doc_ids=ids, index=self.index.name) as facts:
-                passages = await self.index.search(query, vector, top_k=top_k or self.has.top_k, doc_ids=ids)
+                passages = await self.index.search(query, vector, top_k=top_k, doc_ids=ids)
                 facts["passages"] = passages
+        return passages
+
+    async def _search_outside(
+        self, index: Any, query: str, vector: Any, top_k: int, ids: tuple[str, ...] | None
+    ) -> tuple[Passage, ...]:
+        """Search an index outside this process and record its passages; a replay finds them without the index."""
+
+        async def ask() -> list[Any]:
+            return [to_json(passage) for passage in await index.search(query, vector, top_k=top_k, doc_ids=ids)]
+
+        request = {**index.source, "query": query, "top_k": top_k, "doc_ids": None if ids is None else list(ids)}
+        opened = self._clock.open("retrieve")
+        result = await self._gateway.fetch("search", request, ask)
+        passages = tuple(from_json(Passage, row) for row in result.value or ())
+        self._record_call(result, Search, opened, query=query, doc_ids=ids, index=index.name, passages=passages)
         return passages
 
     async def call_tool(self, call: ToolCall) -> Message:

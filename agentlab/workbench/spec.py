@@ -43,8 +43,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class RetrievalSpec(Strict):
-    method: Literal["dense", "bm25", "hybrid"] = "hybrid"
+class RetrievalSpec(BaseModel):
+    """Search of documents. Keys that are not listed here are settings of the retriever."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    method: str = Field(
+        default="hybrid", description="retriever: `dense`, `bm25`, `hybrid`, `chroma`, or a file of your own"
+    )
     top_k: int = Field(default=4, ge=1, le=100, description="number of passages that a search returns")
     max_tokens: int = Field(default=200, ge=16, le=2000, description="maximum tokens of a passage")
 

@@ -93,7 +93,7 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
         prompt_files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()},
         model=_model(spec, flow, from_environment),
-        retrieval=_validated(RetrievalSpec, {**spec.retrieval.model_dump(), **flow.retrieval}, location),
+        retrieval=_validated(RetrievalSpec, {**_inherited(spec.retrieval, flow), **flow.retrieval}, location),
         generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, location),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings, flow, location) if getattr(plugin, "DATA_TOOLS", False) else None,
@@ -115,6 +115,12 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
     for name in spec.prompts:
         if name not in flows:
             raise ConfigError(f"prompts: {plugins.unknown_name('flow of this spec', name, flows)}")
+
+
+def _inherited(retrieval: RetrievalSpec, flow: FlowSpec) -> dict[str, Any]:
+    """Return the keys of the spec for a flow's retrieval; settings of a retriever are not for another one."""
+    other = flow.retrieval.get("method", retrieval.method) != retrieval.method
+    return retrieval.model_dump(include=set(RetrievalSpec.model_fields) if other else None)
 
 
 def _model(spec: Spec, flow: FlowSpec, from_environment: Mapping[str, str]) -> str:
@@ -152,8 +158,9 @@ def _validated(model: Any, values: dict[str, Any], location: str) -> Any:
             raise ConfigError(f"{location}: unknown key {sorted(values)[0]!r}; this flow has no settings")
         return None
     fields = getattr(model, "model_fields", None) or model.__dataclass_fields__
+    is_open = getattr(model, "model_config", {}).get("extra") == "allow"
     for key in values:
-        if key not in fields:
+        if key not in fields and not is_open:
             raise ConfigError(f"{location}: {plugins.unknown_name('key', key, fields)}")
     try:
         return TypeAdapter(model).validate_python(values)

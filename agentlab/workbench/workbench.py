@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fnmatch
+import json
 import logging
 import shutil
 import tempfile
@@ -19,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
 from agentlab.core.prices import PriceTable, load_prices
-from agentlab.core.protocols import Embedder, Index, Memory
+from agentlab.core.protocols import Embedder, Index, IndexedDocument, Memory
 from agentlab.core.scratch import process_temp_folder, temp_folder_for
 from agentlab.data.datasets import Dataset, file_stamps, load_dataset
 from agentlab.data.documents import Document
-from agentlab.knowledge.index import DocumentIndex, open_index
+from agentlab.knowledge.retriever import ROOM, Corpus, Retriever, find_retriever
 from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.weights import home
 from agentlab.session.session import Session
 from agentlab.session.traced import Bounds, Files, Generation, Has
 from agentlab.wire.gateway import Gateway
+from agentlab.wire.keys import result_key
 from agentlab.wire.limits import RateLimiter
 from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
@@ -69,7 +71,9 @@ class Workbench:
                 queued.connect()
         scorers = plugins.names("evals.scorers") if spec.scorers == "default" else spec.scorers
         self.scorers = [plugins.resolve("evals.scorers", name) for name in scorers]
-        self._indexes: dict[tuple[int, str, int], DocumentIndex] = {}
+        for variant in self.variants:
+            self.retriever(variant.retrieval)
+        self._indexes: dict[tuple[int, str], Index] = {}
         self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
         self._loaded: tuple[Any, tuple[Dataset, ...]] | None = None
@@ -187,28 +191,59 @@ class Workbench:
         retrieval: RetrievalSpec,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Index | None:
-        """Return the index of `documents`, built once and stored on disk; None without documents.
+        """Return the index of `documents`, built once and stored on disk; None without documents to search.
 
-        `progress` receives the number of embedded passages and of all passages.
+        `progress` receives the number of embedded passages and of all passages. An index outside this process is
+        opened at once, unless recordings may replace all searches.
         """
-        if not documents:
+        retriever = self.retriever(retrieval)
+        if not documents and retriever.needs_documents:
             return None
         content = hash(tuple((d.doc_id, d.title, d.text) for d in documents))
         async with self._opening:
-            if (key := (content, retrieval.method, retrieval.max_tokens)) not in self._indexes:
-                self._indexes[key] = await open_index(
-                    documents,
-                    self.embedder,
+            if (key := (content, retrieval.model_dump_json(exclude={"top_k"}))) not in self._indexes:
+                corpus = Corpus(
+                    documents=tuple(documents),
+                    embedder=self.embedder,
                     # Only a live run uses the cache. Other modes must pass every vector through the recorder and must
                     # not store recorded vectors in the cache.
                     folder=home() / "indexes" if self.spec.mode == "live" else temp_folder_for(self),
                     # Queries are not cached: a cache would make the second flow look faster.
                     query_embedder=self._queries,
-                    method=retrieval.method,
                     max_tokens=retrieval.max_tokens,
                     progress=progress,
+                    options=retriever.options,
                 )
+                index: Any = await retriever.open(corpus)
+                if self.always_calls_models and hasattr(index, "start"):
+                    await index.start()
+                if not documents and hasattr(index, "list_documents"):
+                    index.documents = await self._listed_documents(index)
+                self._indexes[key] = index
         return self._indexes[key]
+
+    @cached_property
+    def _retrievers(self) -> dict[str, Retriever]:
+        """Retrievers by method and settings: the file of a user runs once."""
+        return {}
+
+    def retriever(self, retrieval: RetrievalSpec) -> Retriever:
+        """Return the retriever with its settings; raises ConfigError."""
+        name, settings = retrieval.method, retrieval.model_extra or {}
+        if (key := json.dumps([name, settings], default=str)) not in self._retrievers:
+            given, is_replay = self.objects.get((ROOM, name)), self.spec.mode == "replay"
+            known = RetrievalSpec.model_fields
+            self._retrievers[key] = find_retriever(name, settings, known, given, is_replay=is_replay)
+        return self._retrievers[key]
+
+    async def _listed_documents(self, index: Any) -> tuple[IndexedDocument, ...]:
+        """Return the documents that an index outside lists, recorded like its searches."""
+        key = result_key("documents", index.source)
+        entry = self.recorder.look_up(key)
+        if entry is None and self.spec.mode != "replay":
+            row = {"kind": "result", "of": "documents", "facts": index.source, "seconds": 0.0}
+            entry = self.recorder.record(key, {**row, "value": await index.list_documents()})
+        return tuple(Document(doc_id=doc_id, title=title, text="") for doc_id, title in (entry.value if entry else ()))
 
     @contextlib.asynccontextmanager
     async def memory(
@@ -322,8 +357,9 @@ class Workbench:
             manager.offer_to(session)
 
     async def close_all(self) -> None:
-        """Close the tool managers, the models and the embedder."""
-        await close_each([*self._managers.values(), *self._models.values(), self._queries])
+        """Close the tool managers, the indexes outside, the models and the embedder."""
+        outside = [index for index in self._indexes.values() if hasattr(index, "close")]
+        await close_each([*self._managers.values(), *outside, *self._models.values(), self._queries])
 
 
 async def close_each(closables: Sequence[Any]) -> None:

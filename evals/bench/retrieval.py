@@ -25,18 +25,19 @@ from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import AgentlabError, DatasetError
-from agentlab.core.plugins import resolve
+from agentlab.core.plugins import names, resolve
 from agentlab.core.protocols import Embedder
 from agentlab.data.datasets import load_dataset
-from agentlab.knowledge.index import DEFAULT_MAX_TOKENS, Method, open_index
+from agentlab.knowledge.index import DEFAULT_MAX_TOKENS
+from agentlab.knowledge.retriever import ROOM, Corpus, find_retriever
 from agentlab.models.weights import home
 
-METHODS: tuple[Method, ...] = ("dense", "bm25", "hybrid")
+METHODS = tuple(names(ROOM))
 _DEPTH = 100
 """Passages asked for: enough to meet k distinct documents however many passages each is cut into."""
 
 
-async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: int, top_k: int) -> dict[str, Any]:
+async def measure(folder: Path, method: str, embedder: Embedder, max_tokens: int, top_k: int) -> dict[str, Any]:
     """One row of the table: a data set under one method."""
     dataset = load_dataset(folder)
     questions = [
@@ -48,9 +49,18 @@ async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: 
     if not questions:
         raise DatasetError("no scored turn names relevant_doc_ids", folder)
     began = time.perf_counter()
-    index = await open_index(
-        dataset.documents, embedder, folder=home() / "indexes", method=method, max_tokens=max_tokens
+    retriever = find_retriever(method, {}, ())
+    corpus = Corpus(
+        documents=dataset.documents,
+        embedder=embedder,
+        query_embedder=embedder,
+        folder=home() / "indexes",
+        max_tokens=max_tokens,
+        progress=lambda done, total: None,
+        options=retriever.options,
     )
+    index = await retriever.open(corpus)
+    await getattr(index, "start", lambda: asyncio.sleep(0))()
     opened = time.perf_counter()
     recall = in_passages = reciprocal = 0.0
     for query, relevant in questions:
@@ -65,7 +75,7 @@ async def measure(folder: Path, method: Method, embedder: Embedder, max_tokens: 
         "set": folder.name,
         "method": method,
         "documents": len(index.documents),
-        "passages": len(index.passages),
+        "passages": len(getattr(index, "passages", ())),
         "turns": len(questions),
         f"recall@{top_k}": recall / len(questions),
         f"passages@{top_k}": in_passages / len(questions),
@@ -97,7 +107,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="recall and MRR of the search over data sets")
     parser.add_argument("sets", nargs="+", type=Path, metavar="SET_DIR")
-    parser.add_argument("--method", action="append", choices=METHODS, help="may be repeated; default all three")
+    parser.add_argument("--method", action="append", choices=METHODS, help="may be repeated; default all")
     parser.add_argument("--embedder", default="local/all-minilm-l6-v2")
     parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="longest passage")
     parser.add_argument("--top-k", type=int, default=5)

@@ -32,7 +32,7 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
     """Raise ConfigError if parts of the spec do not fit together; warn about lint findings."""
     for dataset in datasets:
         for variant in bench.variants:
-            _check_needs(variant, dataset, bench.spec.mode)
+            _check_needs(bench, variant, dataset)
         _check_memory(bench.variants, dataset, bench.spec.ingest)
         findings = lint(dataset)
         if findings:
@@ -48,13 +48,14 @@ def check_run(bench: Workbench, datasets: Sequence[Dataset], resume: bool) -> No
     _check_recordings(bench, resume)
 
 
-def _check_needs(variant: Variant, dataset: Dataset, mode: str) -> None:
-    has = {"documents": bool(dataset.documents), "tools": all(c.tools for c in dataset.conversations)}
+def _check_needs(bench: Workbench, variant: Variant, dataset: Dataset) -> None:
+    has_documents = bool(dataset.documents) or not bench.retriever(variant.retrieval).needs_documents
+    has = {"documents": has_documents, "tools": all(c.tools for c in dataset.conversations)}
     for need in variant.attribute("NEEDS", ()):
         if not set(need.split(" or ")) <= set(has):
             raise ConfigError(f"flow {variant.label!r} needs {need!r}; a flow can need {' or '.join(has)}")
         # A replay needs no documents: its replies are recorded.
-        if mode != "replay" and not any(has[part] for part in need.split(" or ")):
+        if bench.spec.mode != "replay" and not any(has[part] for part in need.split(" or ")):
             raise ConfigError(f"flow {variant.label!r} needs {need}, but the data set {dataset.name!r} has none")
 
 
