@@ -61,7 +61,7 @@ class Parameters:
             self._refused.add(key)
             instead = next((form for form in _forms(name, value) if _key(*form) not in self._refused), None)
             what = f"without {key}" if instead is None else f"with {_key(*instead)} in place of {key}"
-            log.warning("%s; later requests are sent %s", refusal, what)
+            log.warning("%s (later requests are sent %s)", refusal, what)
 
 
 def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:

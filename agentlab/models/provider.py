@@ -13,6 +13,7 @@ does not know its provider. The functions below the class are shared by the adap
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -151,12 +152,8 @@ def wire_names(names: Iterable[str]) -> dict[str, str]:
         plain = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
         # Gemini wants a letter or `_` first; the others do not mind.
         plain = (plain if re.match("[a-zA-Z_]", plain) else f"_{plain}")[:64]
-        number = 2
-        candidate = plain
-        while candidate in wired.values():
-            candidate = f"{plain[:60]}_{number}"
-            number += 1
-        wired[name] = candidate
+        candidates = itertools.chain([plain], (f"{plain[:60]}_{number}" for number in itertools.count(2)))
+        wired[name] = next(candidate for candidate in candidates if candidate not in wired.values())
     return wired
 
 

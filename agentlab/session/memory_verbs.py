@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from agentlab.core.errors import MemoryUnavailable, ModelError
@@ -27,11 +29,9 @@ class MemoryVerbs(Traced):
         """
         if self.memory is None:
             return ()
-        with self.step("recall"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._clock.timed(MemoryOp, phase, op="recall", text=text, backend=self.memory.name) as facts:
-                threshold = self.has.memory_min_score if min_score is None else min_score
-                facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=threshold)
+        async with self._operation(self.memory, "recall", text, phase) as (vector, facts):
+            threshold = self.has.memory_min_score if min_score is None else min_score
+            facts["facts"] = await self.memory.search(text, vector, top_k=top_k, min_score=threshold)
         return tuple(facts["facts"])
 
     async def remember(
@@ -43,31 +43,25 @@ class MemoryVerbs(Traced):
         """
         if self.memory is None:
             return None
-        with self.step("remember"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._clock.timed(MemoryOp, phase, op="remember", text=text, backend=self.memory.name) as facts:
-                added = await self.memory.add(
-                    text,
-                    vector,
-                    created=self.now,
-                    new_id=self._new_fact,
-                    duplicate_threshold=duplicate_threshold,
-                    about=self.speaker,
-                )
-                facts["facts"], facts["written"] = (added.fact,), added.is_new
+        async with self._operation(self.memory, "remember", text, phase) as (vector, facts):
+            added = await self.memory.add(
+                text,
+                vector,
+                created=self.now,
+                new_id=self._new_fact,
+                duplicate_threshold=duplicate_threshold,
+                about=self.speaker,
+            )
+            facts["facts"], facts["written"] = (added.fact,), added.is_new
         return added
 
     async def revise(self, fact_id: str, text: str, *, phase: Phase = "memory_write") -> Fact | None:
         """Replace a fact by `text` under a new id; returns None without such a fact or without a memory."""
         if self.memory is None:
             return None
-        with self.step("revise"):
-            vector = await self._embed_for(self.memory, text, phase)
-            with self._clock.timed(
-                MemoryOp, phase, op="revise", text=text, replaces=fact_id, backend=self.memory.name
-            ) as facts:
-                fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
-                facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
+        async with self._operation(self.memory, "revise", text, phase, replaces=fact_id) as (vector, facts):
+            fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
+            facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
         return fact
 
     def _new_fact(self) -> str:
@@ -80,10 +74,15 @@ class MemoryVerbs(Traced):
         identity = f"{self.trace.conversation}/{self.trace.epoch}/{moment}/{self._last_fact[1]}"
         return f"fact_{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 
-    async def _embed_for(self, memory: Memory, text: str, phase: Phase) -> Any:
-        if memory.embedder is None:
-            return None
-        try:
-            return await self._embed(text, phase, memory.embedder.name)
-        except ModelError as failure:
-            raise MemoryUnavailable(f"the {memory.name} memory needs its embedding model: {failure}") from failure
+    @contextlib.asynccontextmanager
+    async def _operation(
+        self, memory: Memory, op: str, text: str, phase: Phase, **fields: Any
+    ) -> AsyncIterator[tuple[Any, dict[str, Any]]]:
+        """Make the block one operation on memory; yield the vector of `text` and the fields of the event."""
+        with self.step(op):
+            try:
+                vector = None if memory.embedder is None else await self._embed(text, phase, memory.embedder.name)
+            except ModelError as failure:
+                raise MemoryUnavailable(f"the {memory.name} memory needs its embedding model: {failure}") from failure
+            with self._clock.timed(MemoryOp, phase, op=op, text=text, backend=memory.name, **fields) as facts:
+                yield vector, facts

@@ -99,14 +99,14 @@ async def test_unsupported_parameter_is_left_out_and_reported_once(case, caplog)
     assert name in first and name not in second and second == third
     assert {key: value for key, value in first.items() if key != name} == second
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("openai/m: HTTP 4") and f"asked without {name})" in line and "\n" not in line
+    assert line.startswith("openai/m: HTTP 4") and f"sent without {name})" in line and "\n" not in line
 
 
 async def test_refused_limit_tries_its_other_name_and_then_none(caplog):
     _, second, third = await ask(refusing((has("max_tokens"), 400, NO_MAX_TOKENS)))
     assert second["max_completion_tokens"] == 500 and "max_tokens" not in second and second == third
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "asked with max_completion_tokens in place of max_tokens)" in line
+    assert "sent with max_completion_tokens in place of max_tokens)" in line
     rules = (has("max_tokens"), 400, NO_MAX_TOKENS), (has("max_completion_tokens"), 422, extra("max_completion_tokens"))
     last = (await ask(refusing(*rules)))[-1]
     assert not {"max_tokens", "max_completion_tokens"} & set(last)
