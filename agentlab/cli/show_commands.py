@@ -25,7 +25,7 @@ from agentlab.lab.run import Run, open_run
 def open_finished_run(path: str) -> Run:
     """Open a run; report on standard error if it is too old to have checksums."""
     run = open_run(path)
-    if not run.has_checksums and run.folder.summary_file.exists():
+    if not run.folder.has_checksums and run.folder.summary_file.exists():
         echo(f"agentlab: {path} predates checksums; edits cannot be detected", error=True)
     return run
 

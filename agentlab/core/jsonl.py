@@ -5,12 +5,13 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentlab.core.errors import DatasetError
+from agentlab.core.errors import DatasetError, os_errors_as
 from agentlab.core.events import shorten
 from agentlab.core.files import iter_lines, open_regular_file
 from agentlab.core.plugins import unknown_name
@@ -29,9 +30,10 @@ def read_rows(file: Path, row: type[Row], unique_key: str | None = None) -> Iter
     """
     seen: dict[str, int] = {}
     number = 0
+    failure = os_errors_as(partial(DatasetError, path=file), "cannot be read (", ")")
     try:
         # Read bytes: text mode also ends lines at characters that a JSON string may contain.
-        with open_regular_file(file, follow_links=False) as lines:
+        with failure, open_regular_file(file, follow_links=False) as lines:
             for number, line in enumerate(iter_lines(lines), 1):
                 if line.removeprefix(codecs.BOM_UTF8).strip():
                     parsed = _row(line, row, file, number)
@@ -41,8 +43,6 @@ def read_rows(file: Path, row: type[Row], unique_key: str | None = None) -> Iter
                             problem = f"{unique_key}: duplicate {value!r}; first used in line {first}"
                             raise DatasetError(problem, file, number)
                     yield number, parsed
-    except OSError as error:
-        raise DatasetError(f"cannot be read ({error.strerror or error})", file) from error
     except ValueError as problem:
         raise DatasetError(str(problem), file, number + 1) from None
 

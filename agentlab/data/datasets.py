@@ -11,12 +11,12 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import DatasetError
+from agentlab.core.errors import DatasetError, os_errors_as
 from agentlab.core.escaping import one_line
 from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
@@ -165,15 +165,13 @@ def add_conversation(
     name = next(name for number in count(1) if (name := f"case-{number:03}") not in taken)
     conversation = Conversation(id=name, turns=list(turns), **keys)
     check_documents(conversation, {document.doc_id for document in corpus_documents}, file)
-    try:
+    with os_errors_as(partial(DatasetError, path=file), "cannot be written (", ")"):
         folder.mkdir(parents=True, exist_ok=True)
         if corpus_documents and not corpus.exists():
             lines = [f"{document.model_dump_json(exclude_defaults=True)}\n" for document in corpus_documents]
             write_atomically(corpus, "".join(lines))
         end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
         append_atomically(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
-    except OSError as problem:
-        raise DatasetError(f"cannot be written ({problem.strerror or problem})", file) from None
     return conversation
 
 

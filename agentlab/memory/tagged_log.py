@@ -23,7 +23,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from agentlab.core.errors import MemoryUnavailable, ToolError
+from agentlab.core.errors import MemoryUnavailable, ToolError, os_errors_as
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, append_atomically, read_bytes, write_atomically
 
 _ATTRIBUTES = r"(?: [a-z_]+=\"[^\"\n]*\")*"
@@ -103,16 +103,15 @@ class TaggedLog:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other writers out for this block; raise MemoryUnavailable if the folder cannot be used."""
-        try:
+        with os_errors_as(MemoryUnavailable, f"{self.path} cannot be used: "):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock:
-                yield
-        except Timeout:
-            raise MemoryUnavailable(
-                f"{self.path} has been held by another writer for {_WAIT:g} seconds; end it, or wait and try again"
-            ) from None
-        except OSError as problem:
-            raise MemoryUnavailable(f"{self.path} cannot be used: {problem.strerror or problem}") from None
+            try:
+                with self._lock:
+                    yield
+            except Timeout:
+                raise MemoryUnavailable(
+                    f"{self.path} has been held by another writer for {_WAIT:g} seconds; end it, or wait and try again"
+                ) from None
 
 
 def append(path: Path, content: bytes) -> None:

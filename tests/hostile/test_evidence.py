@@ -70,7 +70,7 @@ def test_resuming_does_not_seal_an_edit(finished, tmp_path, name):
 def test_resume_rewrites_an_edited_summary(finished, tmp_path):
     edit(finished / "summary.json", *EDITS["summary.json"])
     again = play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
-    assert again.result.flows["other"].input_tokens == 800 and open_run(finished).has_checksums
+    assert again.result.flows["other"].input_tokens == 800 and open_run(finished).folder.has_checksums
 
 
 def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
@@ -91,14 +91,14 @@ def test_run_with_checksums_may_move_and_be_reformatted(finished, tmp_path):
     shutil.move(finished, tmp_path / "elsewhere")
     summary = tmp_path / "elsewhere" / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text())))
-    assert open_run(tmp_path / "elsewhere").has_checksums
+    assert open_run(tmp_path / "elsewhere").folder.has_checksums
     assert "seal" not in open_run(tmp_path / "elsewhere").summary
 
 
 def test_regrading_rewrites_an_edited_summary_and_refuses_an_edited_ledger(finished):
     before = (finished / "summary.json").read_text()
     edit(finished / "summary.json", *EDITS["summary.json"])
-    assert main(["score", str(finished)]) == 0 and open_run(finished).has_checksums
+    assert main(["score", str(finished)]) == 0 and open_run(finished).folder.has_checksums
     assert json.loads((finished / "summary.json").read_text())["flows"] == json.loads(before)["flows"]
     edit(finished / "calls.jsonl", *EDITS["calls.jsonl"])
     with pytest.raises(RunError, match=r"calls\.jsonl was edited"):
@@ -108,7 +108,7 @@ def test_regrading_rewrites_an_edited_summary_and_refuses_an_edited_ledger(finis
 def test_a_header_written_after_the_end_is_sealed_too(finished):
     folder = open_run(finished).folder
     folder.write_json("run.json", {**folder.header, "note": "mine"})
-    assert open_run(finished).has_checksums
+    assert open_run(finished).folder.has_checksums
 
 
 def test_run_older_than_checksums_is_read_with_a_note(finished, tmp_path, capsys):
@@ -144,7 +144,7 @@ def test_half_written_header_is_no_edit(finished, tmp_path, capsys, name):
         assert main(["score", str(finished)]) == 1
     assert "cannot be written" in capsys.readouterr().err
     play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
-    assert open_run(finished).has_checksums
+    assert open_run(finished).folder.has_checksums
 
 
 def test_rows_after_a_second_summary_break_its_seal_too(finished):

@@ -80,7 +80,7 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
     assert standing.result.known_answer_results["reference"] == (8, 8, 0)
     assert {counts[0] for kind, counts in standing.result.known_answer_results.items() if kind != "reference"} == {0}
     found = al.open_run(run.path)
-    assert found.has_checksums, "what the judge has written is sealed with the rest"
+    assert found.folder.has_checksums, "what the judge has written is sealed with the rest"
     assert found.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
     assert found.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
     assert main(["compare", str(run.path), "--all"]) == 0

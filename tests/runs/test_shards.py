@@ -169,7 +169,7 @@ def test_interrupted_run_continues(recorded, tmp_path):
     interrupted(resume=True)
     assert not (out / "summary.json").exists(), "a seal would not hold for what workers write after the end"
     shared(recorded, out, "at once", resume=True)
-    assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).has_checksums
+    assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).folder.has_checksums
     whole = tmp_path / "alone" / "run"
     with pytest.raises(RunError, match="was started without --executor"):
         shared(recorded, whole, "at once", resume=True)

@@ -146,7 +146,7 @@ def gate(
         for key in sorted({*rows} - {*flows[label]}):
             raise RunError(f"{run.path}: {turn_name(key)} of {label} is in the baseline and not in the run")
     notes = []
-    for older in (str(run.path),) * (not run.has_checksums) + (str(baseline),) * (not header.check):
+    for older in (str(run.path),) * (not run.folder.has_checksums) + (str(baseline),) * (not header.check):
         notes.append(f"{older} predates checksums; edits cannot be detected")
     if run.result.model != header.model:
         notes.append(f"the baseline was made with {header.model}, the run with {run.result.model}")

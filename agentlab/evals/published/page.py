@@ -58,17 +58,14 @@ def _figure(figure: FigureCheck) -> list[str]:
 def _differences(differences: Sequence[SystemDifference]) -> Iterator[Table | str]:
     columns = ("", "n", "A", "B", "B - A", "95 %", "p adj.", "")
     for a, b in dict.fromkeys((d.a, d.b) for d in differences):
-        rows = [_difference(d) for d in differences if (d.a, d.b) == (a, b)]
+        own = [d for d in differences if (d.a, d.b) == (a, b)]
+        rows = [[f"{d.judgement.measure.name}, {d.category}", *d.judgement.cells] for d in own]
         yield Table(f"paired differences: A: {a}   B: {b}", columns, rows)
     if differences:
         sizes = sorted({d.judgement.conversations for d in differences})
         many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         tests = f"two-sided; p adj.: maxT over the {max(d.judgement.family for d in differences)} tests of these tables"
         yield f"95 %: bootstrap over conversations ({many}); p: {TEST_ASSUMPTION}; {tests}"
-
-
-def _difference(difference: SystemDifference) -> list[str]:
-    return [f"{difference.judgement.measure.name}, {difference.category}", *difference.judgement.cells]
 
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:

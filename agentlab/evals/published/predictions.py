@@ -67,7 +67,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """Scores that came with this answer."""
 
 
-KEYS = {field.name: field for field in msgspec.structs.fields(Prediction)}
+KEYS = Prediction.__struct_fields__
+REQUIRED = [field.name for field in msgspec.structs.fields(Prediction) if field.required]
 TEXTS = ("system", "conversation", "answer", "error")
 BOOLEANS = {"true": 1, "false": 0}
 """Words of a CSV cell that mean a number."""
@@ -143,16 +144,12 @@ def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predic
 def _validated(row: Any, file: Path, number: int) -> Prediction:
     if not isinstance(row, dict):
         raise DatasetError("not a JSON object", file, number)
-    if missing := [name for name, field in KEYS.items() if field.required and name not in row]:
-        raise DatasetError(f"{missing[0]} is missing; a row needs {_required_columns()}", file, number)
+    if missing := [name for name in REQUIRED if name not in row]:
+        raise DatasetError(f"{missing[0]} is missing; a row needs {', '.join(REQUIRED)}", file, number)
     try:
         return from_json(Prediction, row)
     except ValueError as problem:
         raise DatasetError(str(problem).replace("`", "").replace("$.", ""), file, number) from None
-
-
-def _required_columns() -> str:
-    return ", ".join(name for name, field in KEYS.items() if field.required)
 
 
 def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
@@ -161,8 +158,8 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
         with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
             rows = csv.reader(iter_lines(text), strict=True)
             columns = next(rows, [])
-            if missing := [name for name, field in KEYS.items() if field.required and name not in columns]:
-                raise DatasetError(f"the column {missing[0]} is missing; a row needs {_required_columns()}", file, 1)
+            if missing := [name for name in REQUIRED if name not in columns]:
+                raise DatasetError(f"the column {missing[0]} is missing; a row needs {', '.join(REQUIRED)}", file, 1)
             if duplicates := [name for name in columns if columns.count(name) > 1]:
                 raise DatasetError(f"duplicate column {duplicates[0]!r}", file, 1)
             if wholes := [name for name in columns if any(_is_part(column, name) for column in columns)]:

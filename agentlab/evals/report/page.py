@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
 from agentlab.core.version import __version__
@@ -37,11 +37,9 @@ class Page:
     def save(self, path: str | Path) -> Path:
         """Write the page; raises RunError if the file cannot be written."""
         path = Path(path)
-        try:
+        with os_errors_as(RunError, f"{path}: the report cannot be written: "):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, self.text)
-        except OSError as problem:
-            raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
         return path
 
     def __repr__(self) -> str:

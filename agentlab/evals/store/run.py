@@ -72,11 +72,6 @@ class StoredRun:
         return {"name": str(self.path), "datasets": datasets, "graders": self.header["graders"], "stops": stops}
 
     @property
-    def has_checksums(self) -> bool:
-        """True if the run has verified checksums; False for a running run and for one from before checksums."""
-        return self.folder.has_checksums
-
-    @property
     def run_id(self) -> str:
         return str(self.header["run_id"])
 
