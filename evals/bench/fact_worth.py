@@ -1,28 +1,27 @@
-"""Which facts should be deleted? Planted stale facts, found by deletion replay with which precision and recall.
+"""Measures how well stale facts are found: planted ones, by deletion replay, with precision and recall.
 
     python evals/bench/fact_worth.py [--reader first|words|last | --model MODEL] [--limit N] [--keep DIR]
 
-Each conversation of `datasets/memory` (facts told, corrected and asked for) is a memory that holds all that was ever
-told, as if corrections had been added and nothing taken away: what was corrected is planted. It is asked every
-question that what is in force in the end answers. Scripted readers stand in for the model, so that the finding is
-measured, not how one model reads:
+Each conversation of `datasets/memory` states, corrects and asks for facts. Its memory here holds every stated fact, as
+if corrections were added and nothing was removed: each corrected fact is planted. The bench asks every question that a
+fact valid at the end answers. Scripted readers replace the model, so that the result does not depend on one model:
 
-    first    of what it was brought, what is about the same matter as the nearest fact (half of the words), and of that
-             what it was told first: it always believes the old
-    last     the same, and of that what it was told last: a stale fact never does harm
-    words    what shares most words with the question, and of two that share as many what it was told first: it
-             believes the old now and then, and is misled by other things, too
+    first    of the facts on the same matter as the nearest fact (half of the words), the one stated first: it always
+             believes the old fact
+    last     of the same facts, the one stated last: a stale fact never does harm
+    words    the fact that shares most words with the question; with a tie, the one stated first: it sometimes believes
+             the old fact, and other facts mislead it, too
 
-An answer is right where all words of a reference are in it. Each fact that was read is deleted in turn. Three ways of
-finding are held against what was planted, the facts that were never read among them:
+An answer is right if it contains all words of a reference. The bench deletes each fact that was read in turn. Three
+methods are compared with the planted facts, also with those that were never read:
 
-    misled       worth below 0: an answer was better without it
-    alike        a newer fact is alike, and the same question read it, whatever replay and questions say
-    delete       what `evals/bench/worth.py` proposes: misled, or superseded by a newer one
+    misled       worth below 0: an answer was better without the fact
+    alike        a newer fact is similar, and the same question read it, without replay and questions
+    delete       the proposal of `evals/bench/worth.py`: misled, or superseded by a newer fact
 
-The threshold of cosine is chosen (most F1, and of equals the strictest) on one half of the conversations and measured
-on the other, and the other way round; "held out" are both measured halves together. Below it stands what is found where
-the rule does not look at what questions name ("whatever is asked"), or at what the newer fact holds ("is held").
+The threshold of cosine similarity is chosen on one half of the conversations (highest F1; with a tie, the strictest)
+and measured on the other half, and the reverse; "held out" combines both measurements. Two variants follow: without
+the names in questions ("whatever is asked"), and without the content of the newer fact ("is held").
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
-"""Does the gate keep its word? False alarms, losses found, and losses passed, on simulated flows.
+"""Measures the error rates of the gate on simulated flows: false alarms, detected losses and passed losses.
 
     python evals/bench/gate_power.py             # both tables, about three minutes on one core
     python evals/bench/gate_power.py --runs 1000
 
-Every row simulates pairs of runs: the same conversations, each answered twice by the same random rules, with four
-measures that decide (an F1 with spikes at 0 and 1, two binary ones, a lognormal cost). The difficulty of a conversation
-is shared by both runs; what a run makes of a whole conversation (one early mistake spoils what follows) and of a single
-turn is its own. Then
+Every row simulates pairs of runs: the same conversations, each answered twice by the same random rules. Four measures
+are primary: an F1 with spikes at 0 and 1, two binary ones, and a lognormal cost. Both runs share the difficulty of a
+conversation. Each run has its own effect on a whole conversation (an early mistake spoils the rest) and on a turn.
 
-    false alarms   pairs in which the gate says "worse" of any measure although nothing changed; promised: .05 at most
-    found          pairs in which it says "worse" of answer_f1 after every turn became worse by exactly the loss that
-                   was stated to be found in 80 %; promised: .75 to .85. `elsewhere`: in another pair of such runs
-    in spots       elsewhere, by turns that fall to 0 until the mean loss is the one stated: not promised
+    false alarms   pairs with the verdict "worse" for any measure although nothing changed; promised: at most .05
+    found          pairs with the verdict "worse" for answer_f1 after every turn became worse by exactly the detectable
+                   difference (80 % power); promised: .75 to .85. `elsewhere`: the same in another pair of such runs
+    in spots       the same elsewhere, but some turns fall to 0 until the mean loss is that size: not promised
 
-and in the second table
+The second table has
 
-    passed         pairs with a true mean loss as large as the margin, or larger, of which it says "pass"; promised: .05
-                   at most. Where less is lost than the margin it may say so, and should: that is power
+    passed         pairs with a true mean loss of at least the margin and the verdict "pass"; promised: at most .05. For
+                   a loss below the margin the verdict may be "pass", and should be: that is power
 
-A share that misses its promise by more than two standard errors is marked with `!`.
+A rate that misses its promise by more than two standard errors is marked with `!`.
 """
 
 from __future__ import annotations

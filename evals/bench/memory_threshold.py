@@ -1,12 +1,12 @@
 """Finds the similarity threshold for facts: python evals/bench/memory_threshold.py datasets/memory [DIR ...]
 
-Every message of a set with `expected_memory` searches the facts that are in force by then, worded as the set words
-them, three at most. Printed for each threshold of cosine similarity:
+Every message of a set with `expected_memory` searches the facts that are valid at that time, in the words of the set,
+and gets at most three. For each threshold of cosine similarity the table has these rates:
 
-    evidence      of the facts that answer a question, how many are brought
-    beside it     of the other facts found with them, how many are brought, too
-    chat          of the messages that need no fact, how many get none
-    unknown       of the questions whose answer was never told, how many get none
+    evidence      facts that answer a question and are recalled
+    beside it     other facts that are recalled with them
+    chat          messages that need no fact and get none
+    unknown       questions without a stated answer that get no fact
 
 The default (`RELEVANCE_THRESHOLD`) was chosen from this table of `datasets/memory`, with local/all-minilm-l6-v2.
 """

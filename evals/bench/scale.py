@@ -1,16 +1,16 @@
-"""Simulates a run of many conversations: time and disk a turn, one process beside two, and a plan.
+"""Simulates a run of many conversations: time and disk per turn, one process and two, and a plan.
 
     python evals/bench/scale.py [--conversations 2000] [--rounds 3] [--plan 1000000] [--page results/scale.md]
 
-Conversations of four turns in two flows on a model that answers at once, so that all that is measured is the harness.
-One process and two are run in turn, each as a process of its own. `wall` is what it took here, where others may use the
-cores too. CPU seconds of the busiest process are what free cores would take: those of one process over those of the
-busier of two, its start and the driver's included, are held against the target. Each process starts for about half a
-second, so that under a few thousand conversations it is the start that is measured.
+Conversations of four turns run in two flows on a model that answers at once, so that only the harness is measured. A
+run in one process and a run in two alternate, each in new processes. `wall` is the wall-clock time on this machine,
+whose cores others may use. The CPU seconds of the busiest process are the time on free cores. The target compares those
+of one process with those of the busier of two, with its start and the driver's. Each process starts for about half a
+second, so that below a few thousand conversations the start dominates.
 
-The plan is arithmetic over bytes, CPU seconds and memory a turn, each the difference between all of the conversations
-and half of them. That it may be done is checked: it ends with an error where disk a turn differs between the two by
-more than 5 %, or CPU grows faster than the turns. Memory is that of the data set, which is read whole, and the sums.
+The plan is arithmetic over bytes, CPU seconds and memory per turn. Each is the difference between all conversations and
+half of them. The bench checks that this is valid: it ends with an error if disk per turn differs between the two by
+more than 5 %, or if CPU grows faster than the turns. Memory is that of the data set, which is read whole, and the sums.
 """
 
 from __future__ import annotations

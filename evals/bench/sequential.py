@@ -1,21 +1,21 @@
-"""Does the gate that stops when it knows keep its word? Simulated flows, looked at while they are run.
+"""Measures the error rates of the sequential gate on simulated flows, tested while they run.
 
     python evals/bench/sequential.py             # both tables, two minutes on one core
     python evals/bench/sequential.py --runs 500
 
-The flows are those of `gate_power.py`. In the first table every run is held against another one of the same rules, at
-the planned looks:
+The flows are those of `gate_power.py`. The first table compares every run with another run of the same rules, at the
+planned looks:
 
-    false alarms   nothing is worse, and an alarm is raised at any look; promised: .05 at most
-    found          answer_f1 of the first flow became worse by the loss, and an alarm is raised for it
+    false alarms   nothing is worse, and a look raises an alarm; promised: at most .05
+    found          answer_f1 of the first flow became worse by the loss, and a look raises an alarm for it
     fixed          the same runs played to the end, and tested once
     mean n         conversations that were played before the run stopped
 
-In the second table a run stops as soon
-as a loss beyond the margin of .05 is excluded, looked at after every conversation: the share that passes of flows that
-lose as much as the margin, promised .05 at most, and of those that lose less, which is power.
+In the second table a run stops as soon as a loss beyond the margin of .05 is excluded; it is tested after every
+conversation. The table has the rate of passes for flows that lose as much as the margin (promised: at most .05) and
+for flows that lose less, which is power.
 
-A share that misses its promise by more than two standard errors is marked with `!`.
+A rate that misses its promise by more than two standard errors is marked with `!`.
 """
 
 from __future__ import annotations
