@@ -149,12 +149,12 @@ def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
     return plugin
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: str, names: Iterable[str]) -> str:
     """Return one line for a name that does not exist: the nearest name and all known ones."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
+    ordered = sorted(names)
+    near = difflib.get_close_matches(name, ordered, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    listed = [other if other.isprintable() else repr(other) for other in known[:LISTED]]
-    rest = [f"and {len(known) - LISTED} more"] if len(known) > LISTED else []
+    listed = [other if other.isprintable() else repr(other) for other in ordered[:LISTED]]
+    rest = [f"and {len(ordered) - LISTED} more"] if len(ordered) > LISTED else []
     quoted = repr(name) if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]!r}..."
     return f"unknown {what} {quoted}.{hint} Known: {', '.join([*listed, *rest])}"

@@ -40,8 +40,8 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self.right = button("Right", lambda: self._label(1))
         self.wrong = button("Wrong", lambda: self._label(0))
         self.skip = button("Skip", self._next)
-        self.shown = html("labelled")
-        super().__init__([self.shown, ipywidgets.HBox([self.right, self.wrong, self.skip])])
+        self.caption = html("labelled")
+        super().__init__([self.caption, ipywidgets.HBox([self.right, self.wrong, self.skip])])
         self._draw()
 
     def __repr__(self) -> str:
@@ -77,10 +77,10 @@ class Labelling(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         for choice in (self.right, self.wrong, self.skip):
             choice.disabled = not self._left
         if not self._left:
-            self.shown.value = html_text(f"all done: {len(self.labels)} labels in {self._file}")
+            self.caption.value = html_text(f"all done: {len(self.labels)} labels in {self._file}")
             return
         row = self._left[0]
-        self.shown.value = (
+        self.caption.value = (
             html_text(f"{len(self._left)} left", GREY)
             + html_text(row["question"], "font-weight: 600")
             + html_markdown(row["reply"])

@@ -41,7 +41,7 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
         self._depth: dict[int | None, int] = {}
         self._running: dict[int, tuple[Event, float]] = {}
 
-    def take(self, item: StepStarted | StepEnded) -> None:
+    def on_step(self, item: StepStarted | StepEnded) -> None:
         event = item.event
         self._depth[event.id] = self._depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
         if not isinstance(event, render.SHOWN):
@@ -93,7 +93,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     def save_button(self) -> Any:
         return self.actions.children[1]
 
-    def take(self, item: StreamItem) -> None:
+    def on_item(self, item: StreamItem) -> None:
         """Show an item of the stream, during the turn or after it."""
         match item:
             case TurnStarted():
@@ -106,7 +106,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
             case ToolProgress(tool=tool, text=text):
                 self.footer.value = render.html_text(f"{tool}: {text}", render.SMALL)
             case StepStarted() | StepEnded():
-                self.steps.take(item)
+                self.steps.on_step(item)
                 if self.answer is not None:
                     # Background work, or late events of a stopped reply.
                     self.footer.value = self.answer.html_end()
@@ -125,7 +125,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
     async def show(self, question: str, **speaker: Any) -> FlowAnswer:
         """Ask the question and show the answer as it grows, then its sources or error and its costs."""
         drawing = asyncio.create_task(self._keep_drawing())
-        answer = await self.seat.answer(question, self.take, **speaker)
+        answer = await self.seat.answer(question, self.on_item, **speaker)
         drawing.cancel()
         if answer.reply is not None:
             canvas = str(answer.reply.data.get("canvas") or "")

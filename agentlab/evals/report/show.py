@@ -83,14 +83,14 @@ class ConversationView:
         if cause := self.causes.get((row.flow, row.turn, row.epoch)):
             print_line(console, f"cause: {cause}", "cyan")
         for metric, score in (row.scores or {}).items():
-            print_line(console, f"{metric} {score.shown}  {score.reason}", "dim")
+            print_line(console, f"{metric} {score.text}  {score.reason}", "dim")
 
     def _figures(self, row: TurnRow) -> list[str]:
         costs = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
         cause = self.causes.get((row.flow, row.turn, row.epoch))
         cause_line = [f"cause: {cause.cause}"] if cause else []
-        return [*(f"{one_line(metric)} {score.shown}" for metric, score in scores), costs, *cause_line]
+        return [*(f"{one_line(metric)} {score.text}" for metric, score in scores), costs, *cause_line]
 
     def __repr__(self) -> str:
         buffer = io.StringIO()

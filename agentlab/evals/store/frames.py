@@ -13,7 +13,7 @@ from agentlab.core.escaping import as_csv_cell, as_markdown, escape_surrogates, 
 from agentlab.evals.store.rows import FlowSummary
 
 
-def _shown(name: str, encode: Callable[[Any], Any]) -> Callable[..., Any]:
+def _with_encoded_texts(name: str, encode: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return a method that calls the frame's method `name` on a copy with every text encoded."""
 
     def method(self: Frame, *arguments: Any, **options: Any) -> Any:
@@ -41,13 +41,13 @@ class Frame(pd.DataFrame):
         frame: pd.DataFrame = plain.apply(lambda column: column if is_numeric_dtype(column.dtype) else column.map(cell))
         return frame.rename(index=cell, columns=cell)
 
-    __repr__: Any = _shown("__repr__", printable)
-    _repr_html_: Any = _shown("_repr_html_", printable)
-    to_html: Any = _shown("to_html", printable)
-    to_string: Any = _shown("to_string", printable)
-    to_markdown: Any = _shown("to_markdown", as_markdown)
-    to_csv: Any = _shown("to_csv", as_csv_cell)
-    to_excel: Any = _shown("to_excel", as_csv_cell)  # type: ignore[misc]  # final for type checkers
+    __repr__: Any = _with_encoded_texts("__repr__", printable)
+    _repr_html_: Any = _with_encoded_texts("_repr_html_", printable)
+    to_html: Any = _with_encoded_texts("to_html", printable)
+    to_string: Any = _with_encoded_texts("to_string", printable)
+    to_markdown: Any = _with_encoded_texts("to_markdown", as_markdown)
+    to_csv: Any = _with_encoded_texts("to_csv", as_csv_cell)
+    to_excel: Any = _with_encoded_texts("to_excel", as_csv_cell)  # type: ignore[misc]  # final for type checkers
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None) -> Frame:
@@ -61,7 +61,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: list[str] | None = None
 class RunTable(Frame):
     """Table with one row per measure and one column per flow; arithmetic on it gives a plain frame of floats."""
 
-    def shown(self) -> pd.DataFrame:
+    def as_text(self) -> pd.DataFrame:
         """Return the table as text: `-` if unknown, scores with their 95 % interval and number of turns."""
         flows: Mapping[str, FlowSummary] = self.attrs["flows"]
         rows, names = [], []
@@ -75,10 +75,10 @@ class RunTable(Frame):
         return pd.DataFrame(rows, index=names, columns=self.columns)
 
     def __repr__(self) -> str:
-        return str(Frame(self.shown()).to_string())
+        return str(Frame(self.as_text()).to_string())
 
     def _repr_html_(self) -> str:
-        return str(Frame(self.shown()).to_html())
+        return str(Frame(self.as_text()).to_html())
 
 
 def run_table(flows: Mapping[str, FlowSummary]) -> RunTable:

@@ -73,7 +73,7 @@ class StoredScore(Struct, frozen=True):
     reason: str
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         return "?" if self.value is None else f"{float(self.value):.2f}"
 
 

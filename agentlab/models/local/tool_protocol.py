@@ -105,8 +105,8 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
         role, text = "user", message.text
         if message.role == "tool":
             call = calls.get(message.tool_call_id or "")
-            shown = _spoken(call) if call else message.name or "The tool"
-            text = format_result(message.tool_call_id or "", shown, message.text)
+            caller = _spoken(call) if call else message.name or "The tool"
+            text = format_result(message.tool_call_id or "", caller, message.text)
         elif message.role == "agent":
             role = "assistant"
             if message.tool_calls and not text:
@@ -162,12 +162,12 @@ def _parameters(schema: Any) -> str:
     if not (properties := properties_of(schema)):
         return ""
     required = schema.get("required") or ()
-    shown = []
+    parts = []
     for name, inner in properties.items():
         described = inner.get("description") if isinstance(inner, Mapping) else None
         note = f" ({' '.join(str(described).split())})" if described else ""
-        shown.append(f"{name}{'' if name in required else '?'}: {_type(inner)}{note}")
-    return ", ".join(shown)
+        parts.append(f"{name}{'' if name in required else '?'}: {_type(inner)}{note}")
+    return ", ".join(parts)
 
 
 def _type(schema: Any) -> str:
@@ -210,7 +210,7 @@ class ReplyReader:
         self._opening = opening.removesuffix('"') if self._structured else opening
         self._calls_before = sum(len(message.tool_calls) for message in request.messages)
         self._raw = ""
-        self._shown = ""
+        self._visible = ""
 
     def feed(self, piece: str) -> str:
         """Take the next piece of the reply and return the part of the answer that became visible."""
@@ -219,9 +219,9 @@ class ReplyReader:
             return piece
         if self._structured or not self._raw.startswith(self._opening):
             return ""
-        before = len(self._shown)
-        self._shown = _string_so_far(self._raw[len(self._opening) :])
-        return self._shown[before:]
+        before = len(self._visible)
+        self._visible = _string_so_far(self._raw[len(self._opening) :])
+        return self._visible[before:]
 
     def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text of the answer and the calls; a cut-off call has its raw text in `malformed`."""
@@ -229,7 +229,7 @@ class ReplyReader:
             return self._raw, ()
         if not self._raw.startswith(self._opening):
             return "", self._calls()
-        return self._raw[len(self._opening) :].removesuffix("}") if self._structured else self._shown, ()
+        return self._raw[len(self._opening) :].removesuffix("}") if self._structured else self._visible, ()
 
     def _calls(self) -> tuple[ToolCall, ...]:
         made: list[dict[str, Any]] = []
