@@ -46,7 +46,7 @@ MAX_OPENING = max(map(len, _BEGINNINGS))
 
 
 def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
-    """Return text and thought; `is_split` is true if the server has already sent a thought apart.
+    """Return text and thought; `is_split` is true if the server has already separated the thought.
 
     A thought without an end leaves no text.
     """

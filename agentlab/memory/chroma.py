@@ -49,12 +49,12 @@ _BATCH = 5_000
 """Facts in one call; Chroma's limit is 5,461."""
 
 
-def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> ChromaMemory:
-    """Open or create `where`/chroma; raise ConfigError if it cannot be used or has another embedder.
+def connect(location: str | Path, embedder: Embedder, *, user: str = "user") -> ChromaMemory:
+    """Open or create `location`/chroma; raise ConfigError if it cannot be used or has another embedder.
 
     The first operation imports Chroma.
     """
-    folder = (Path(where) / KEPT_IN).resolve()
+    folder = (Path(location) / KEPT_IN).resolve()
     about = folder / _ABOUT
     try:
         folder.mkdir(parents=True, exist_ok=True)

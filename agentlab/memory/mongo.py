@@ -41,8 +41,8 @@ _HEADER = 2
 """Bytes before the numbers in BSON's float32 vector."""
 
 
-def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: str | None = None) -> MongoMemory:
-    """Return the store `where` on the server at `uri` or MONGODB_URI, in the URI's database or `agentlab`.
+def connect(location: str | Path, embedder: Embedder, *, user: str = "user", uri: str | None = None) -> MongoMemory:
+    """Return the store `location` on the server at `uri` or MONGODB_URI, in the URI's database or `agentlab`.
 
     The first operation connects. Raises ConfigError without a usable URI and MissingExtra without pymongo.
     """
@@ -56,7 +56,7 @@ def connect(where: str | Path, embedder: Embedder, *, user: str = "user", uri: s
         client: MongoClient[dict[str, Any]] = pymongo.MongoClient(
             uri, timeoutMS=int(_TIMEOUT * 1000), serverSelectionTimeoutMS=int(_TIMEOUT * 1000), connect=False
         )
-        return MongoMemory(client, str(where), embedder, user)
+        return MongoMemory(client, str(location), embedder, user)
     except (pymongo.errors.PyMongoError, ValueError) as error:
         # The address and the driver's message may contain a password.
         raise ConfigError(f"MONGODB_URI is not an address MongoDB can use ({type(error).__name__})") from None

@@ -37,9 +37,9 @@ CREATE TABLE IF NOT EXISTS about (one INTEGER PRIMARY KEY CHECK (one = 1), embed
 """
 
 
-def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> SqliteMemory:
-    """Open or create `where`/memory.sqlite; raise ConfigError if it cannot be used or has another embedder."""
-    path = Path(where) / KEPT_IN
+def connect(location: str | Path, embedder: Embedder, *, user: str = "user") -> SqliteMemory:
+    """Open or create `location`/memory.sqlite; raise ConfigError if it cannot be used or has another embedder."""
+    path = Path(location) / KEPT_IN
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -34,9 +34,9 @@ _FIRST = "Long-term memory of agentlab, embedded with "
 _MODULE = "memory"
 
 
-def connect(where: str | Path, embedder: Embedder, *, user: str = "user") -> TextfileMemory:
-    """Open or create `where`/memory.txt; raise ConfigError if it cannot be read or has another embedder."""
-    path = Path(where) / KEPT_IN
+def connect(location: str | Path, embedder: Embedder, *, user: str = "user") -> TextfileMemory:
+    """Open or create `location`/memory.txt; raise ConfigError if it cannot be read or has another embedder."""
+    path = Path(location) / KEPT_IN
     memory = TextfileMemory(path, embedder, user)
     try:
         memory.prepare()

@@ -53,7 +53,7 @@ class MissExplainer:
             return _miss([Difference("new conversation", f"nothing of {position[1]} is recorded")], nearest)
         best = max(candidates, key=lambda entry: _similarity(entry, fields, position))
         nearest = self._recordings.line_of(best.key)
-        same = Difference("asked more often", "the same request was asked fewer times, or in another order")
+        same = Difference("asked more often", "the same request was made fewer times, or in another order")
         return _miss([*self._differences(best.request, request, fields, nearest)] or [same], nearest)
 
     def _differences(self, old: Row, request: Request, new: Row, location: str) -> Iterator[Difference]:

@@ -25,7 +25,10 @@ _SETTINGS = [field for field in field_defaults(Request) if field[0] not in ("mes
 
 Row = dict[str, Any]
 Occurrence = int | list[int]
-"""Count of equal calls; in parallel work the branch numbers and then a count, so that no key depends on speed."""
+"""Count of equal calls so far. In parallel work it is a list: numbers of the branches, then the count in the branch.
+
+So no key depends on the speed of a branch.
+"""
 
 
 def digest(value: Any) -> str:

@@ -44,9 +44,9 @@ from agentlab.workbench.workbench import Workbench
 KNOWN_ANSWER_FLOW = ""
 """Name instead of a flow for known answers; a flow's name is never empty."""
 MAX_VERDICT_TOKENS = 4000
-"""The default token limit of a verdict: a judge may think first. `generation.max_tokens` sets another one."""
+"""Default token limit of a verdict; a judge may think first. `generation.max_tokens` sets another limit."""
 FORMER_VERDICT_TOKENS = 24
-"""The only limit of older versions: a judge left at its default also finds what was recorded with it."""
+"""Fixed limit of older versions: a judge with the default limit also looks up recordings made with it."""
 TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
 
@@ -174,7 +174,7 @@ async def judge(
 
 
 def _token_limit(bench: Workbench) -> int | None:
-    """Return the limit of a verdict; only the default one also finds what older versions recorded."""
+    """Return the token limit of a verdict; the default one also looks up recordings of older versions."""
     if "max_tokens" in bench.spec.generation.model_fields_set:
         return bench.spec.generation.max_tokens
     bench.recorder.former_max_tokens = FORMER_VERDICT_TOKENS

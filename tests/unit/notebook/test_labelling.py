@@ -26,12 +26,12 @@ def test_labels_are_stored_and_compared_with_a_measure(run, tmp_path):
     waiting = {"conversation": "c1", "turn": 1, "flow": "rag_only", "epoch": 0, "question": "=1+1"}
     add_rows(file, [waiting])
     labels = notebook.label(run, file)
-    assert "Who won?" in labels.shown.value, "what a judge waits for comes first"
-    assert "rag_only" not in labels.shown.value, "who answered is not said"
+    assert "Who won?" in labels.caption.value, "what a judge waits for comes first"
+    assert "rag_only" not in labels.caption.value, "who answered is not said"
     for _ in range(5):
-        (labels.right if "How heavy" in labels.shown.value else labels.wrong).click()
+        (labels.right if "How heavy" in labels.caption.value else labels.wrong).click()
     labels.skip.click()
-    assert labels.right.disabled and "all done: 5 labels" in labels.shown.value
+    assert labels.right.disabled and "all done: 5 labels" in labels.caption.value
     again = notebook.label(run, file)
     assert len(again.labels) == 5 and not again.right.disabled, "what was skipped comes again"
     agreed = again.agreement("answer_f1")
