@@ -266,6 +266,15 @@ def check_embedder(location: str, stored: str, embedder: Embedder) -> None:
         )
 
 
+def check_dimensions(stored: int, given: int) -> None:
+    """Raise ConfigError if a vector of `given` numbers meets a store with vectors of `stored` numbers."""
+    if stored != given:
+        raise ConfigError(
+            f"the memory holds vectors of {stored} numbers and was given one of {given}:"
+            " they come from different embedders"
+        )
+
+
 def _clean(text: str) -> str:
     """Return `text` in the form that is stored; raise ToolError if it is empty or too long."""
     if not isinstance(text, str) or not text.strip():

@@ -30,7 +30,16 @@ from agentlab.core.files import read_bytes, write_atomically
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
 from agentlab.core.strict_json import parse_json
-from agentlab.memory.base import LOCK_SECONDS, Rows, StoredMemory, Vector, check_embedder, rank, stored_fact
+from agentlab.memory.base import (
+    LOCK_SECONDS,
+    Rows,
+    StoredMemory,
+    Vector,
+    check_dimensions,
+    check_embedder,
+    rank,
+    stored_fact,
+)
 from agentlab.memory.chroma_check import DATABASE, Files, diagnose, files_of, load_fingerprint, save_fingerprint
 from agentlab.memory.exact import VectorTable
 
@@ -95,7 +104,10 @@ class _ChromaRows:
         self._collection = client.get_or_create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
 
     def nearest(self, vector: Vector, count: int) -> list[Fact]:
-        result = self._collection.query(query_embeddings=[vector], n_results=count + _EXTRA_NEIGHBOURS, include=_ALL)
+        with self._dimensions_checked(vector):
+            result = self._collection.query(
+                query_embeddings=[vector], n_results=count + _EXTRA_NEIGHBOURS, include=_ALL
+            )
         facts, vectors = _oldest_first({name: rows[0] for name, rows in result.items() if rows})
         return rank(facts, vectors, vector, count) if facts else []
 
@@ -120,12 +132,24 @@ class _ChromaRows:
         ]
         for start in range(0, len(facts), _BATCH):
             some = slice(start, start + _BATCH)
-            write(
-                ids=names[some],
-                embeddings=list(vectors[some]),
-                documents=[fact.text for fact in facts[some]],
-                metadatas=about[some],
-            )
+            with self._dimensions_checked(vectors[start]):
+                write(
+                    ids=names[some],
+                    embeddings=list(vectors[some]),
+                    documents=[fact.text for fact in facts[some]],
+                    metadatas=about[some],
+                )
+
+    @contextmanager
+    def _dimensions_checked(self, vector: Vector) -> Iterator[None]:
+        """Raise ConfigError instead of an error of Chroma if the stored vectors have another length."""
+        try:
+            yield
+        except Exception:
+            stored = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
+            if len(stored):
+                check_dimensions(len(stored[0]), vector.size)
+            raise
 
     def erase(self, fact_id: str | None) -> int:
         if fact_id is None:

@@ -11,9 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Fact
-from agentlab.memory.base import Vector, rank
+from agentlab.memory.base import Vector, check_dimensions, rank
 
 _SLACK = 1e-5
 """Upper bound of the error in single precision. Facts this close to the last rank are ranked again exactly."""
@@ -82,12 +81,8 @@ class VectorTable:
         self._facts, self._vectors = [self._facts[row] for row in rows], self._vectors[rows]
 
     def _check(self, vector: Vector) -> None:
-        dimensions = self._vectors.shape[-1]
-        if self._facts and vector.size != dimensions:
-            raise ConfigError(
-                f"the memory holds vectors of {dimensions} numbers and was given one of {vector.size}:"
-                " they come from different embedders"
-            )
+        if self._facts:
+            check_dimensions(self._vectors.shape[-1], vector.size)
 
     def copy(self) -> VectorTable:
         table = VectorTable()

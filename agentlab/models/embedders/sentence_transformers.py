@@ -3,15 +3,18 @@
     connect("BAAI/bge-small-en-v1.5")
     connect("./my-finetuned-model", device="cuda")
 
-Needs the extra `sentence-transformers`, which installs torch. Only the text itself is embedded: the prefixes that some
+Needs the extra `sentence-transformers`, which installs torch. The name of a model in a folder ends with a hash of its
+weights, because a trained model keeps its folder. Only the text itself is embedded: the prefixes that some
 models expect before a query or a passage are not added.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,19 @@ import numpy as np
 from agentlab.core.errors import ConfigError, needs
 from agentlab.core.protocols import Embedder
 from agentlab.core.vectors import Vectors, unit_rows
+
+
+def identity(name: str) -> tuple[str, str]:
+    """Return the full name of the model, for a folder with a hash of its weights."""
+    folder = Path(name)
+    files = sorted(file for file in folder.rglob("*.*") if file.suffix in (".safetensors", ".bin"))
+    if not files:
+        return f"sentence_transformers/{name}", ""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as weights:
+            digest.update(hashlib.file_digest(weights, "sha256").digest())
+    return f"sentence_transformers/{name}@{digest.hexdigest()[:12]}", ""
 
 
 def connect(name: str, *, device: str = "cpu") -> Embedder:
@@ -35,7 +51,7 @@ def connect(name: str, *, device: str = "cpu") -> Embedder:
 
 class SentenceTransformersEmbedder:
     def __init__(self, name: str, model: Any) -> None:
-        self.name = f"sentence_transformers/{name}"
+        self.name = identity(name)[0]
         self._model = model
         self._lock = threading.Lock()
         self.dimensions = len(self._run(["dimensions"])[0])
@@ -46,4 +62,6 @@ class SentenceTransformersEmbedder:
 
     def _run(self, texts: Sequence[str]) -> Vectors:
         with self._lock:
-            return unit_rows(self._model.encode(list(texts), show_progress_bar=False))
+            # A tokenizer cannot encode lone surrogates; they carry no meaning to embed.
+            readable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+            return unit_rows(self._model.encode(readable, show_progress_bar=False))

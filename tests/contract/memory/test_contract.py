@@ -199,6 +199,20 @@ async def test_vectors_of_another_embedder_are_refused(backend):
         await backend.open(embedder=hashing.connect("hashing-32")).facts()
 
 
+async def test_vectors_of_another_length_are_refused_with_the_same_line(backend):
+    class Longer:
+        name, dimensions = "hashing/hashing-64", 96
+
+    await add(backend.open(), "one thing", ids())
+    memory = backend.open(embedder=Longer())
+    line = "holds vectors of 64 numbers and was given one of 96: they come from different embedders"
+    with pytest.raises(ConfigError, match=line):
+        await memory.search("q", np.ones(96, dtype=np.float32))
+    with pytest.raises(ConfigError, match=line):
+        await memory.add("another", np.ones(96, dtype=np.float32), created=NOW, new_id=ids())
+    assert await texts(backend.open()) == ["one thing"]
+
+
 def test_every_backend_is_found_by_the_name_of_its_file():
     assert set(plugins.names("memory")) == {"chroma", "sqlite", "textfile", "mongo"}
 
