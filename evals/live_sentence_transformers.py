@@ -22,7 +22,7 @@ from agentlab.core.plugins import resolve_provider
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 TEXTS = ["The ball is round.", "A match lasts 90 minutes.", "", "The ball is round.", "\ud800 x", "word " * 3000]
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the ball is round a match lasts minutes word . x".split()
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] the ball is round a match lasts minutes word . x"
 
 
 def build(folder: Path, width: int, seed: int) -> Path:
@@ -35,10 +35,12 @@ def build(folder: Path, width: int, seed: int) -> Path:
     torch.manual_seed(seed)
     parts = folder / "parts"
     parts.mkdir(parents=True)
-    (parts / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    (parts / "vocab.txt").write_text(VOCABULARY.replace(" ", "\n"), encoding="utf-8")
     BertTokenizerFast(vocab_file=str(parts / "vocab.txt"), model_max_length=64).save_pretrained(parts)
     shape = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **shape)).save_pretrained(parts)
+    BertModel(BertConfig(vocab_size=VOCABULARY.count(" ") + 1, max_position_embeddings=64, **shape)).save_pretrained(
+        parts
+    )
     transformer = Transformer(str(parts))
     SentenceTransformer(modules=[transformer, Pooling(width)], device="cpu").save(str(folder / "model"))
     return folder / "model"
