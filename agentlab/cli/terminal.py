@@ -19,7 +19,7 @@ from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
-from agentlab.evals.store.measures import is_quality, summary_rows
+from agentlab.evals.store.measures import is_quality, stops_of, summary_rows
 from agentlab.evals.store.rows import TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
@@ -124,6 +124,8 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
     for each in result.quarantined or ():
         line = f"quarantined: {each.flow} {each.conversation}: {each.cause}; --resume runs it again"
         print_line(console, line, "red")
+    if cut := "; ".join(f"{flow} {stops_of(each)}" for flow, each in result.flows.items() if each.stopped):
+        print_line(console, f"replies cut short: {cut}")
     if again := run.header.get("asked_again"):
         print_line(console, f"{again} turns were run again after a failure of the provider")
     failed = sum(flow.errors for flow in result.flows.values())

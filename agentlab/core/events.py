@@ -40,6 +40,9 @@ Phase = Literal[
     "judge",
 ]
 PHASES: tuple[str, ...] = get_args(Phase)
+ANSWERING = ("answer", "fallback")
+"""Phases of the calls that write a reply."""
+_STOPS = {"length": "length", "content_filter": "content filter", "other": "server"}
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -137,6 +140,13 @@ class ModelCall(Event, frozen=True, kw_only=True, tag="model_call"):
     completion: Completion | None = None
     """None if no attempt was accepted; then `error` is the reason and the call is not counted."""
     cost_usd: float | None = None
+
+    @property
+    def stop(self) -> str:
+        """Cause of a text that is not whole: `length`, `content filter` or `server`; "" for a whole text."""
+        if self.completion is None:
+            return "content filter" if (self.error or "").startswith("ContentFiltered:") else ""
+        return _STOPS.get(self.completion.finish_reason, "")
 
     @property
     def truncation(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.errors import ContentFiltered
 from agentlab.core.messages import Completion, Message, Usage
 from agentlab.evals.compare.causes import RULES
 from agentlab.lab.run import Run
@@ -91,6 +92,34 @@ def test_a_search_that_never_was_is_a_miss_without_an_event(tmp_path, own_home):
 def test_truncated_reply_has_the_cause_truncated(tmp_path, own_home):
     turn, flow = CASES["evidence ignored"]
     assert list(played(tmp_path, turn, flow, finish="length").causes().cause) == ["cut off"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "text", "row"),
+    [
+        ("length", "It weighs up to 450 grams.", "1 by length"),
+        ("content_filter", "It weighs", "1 by content filter"),
+        ("other", "It weighs", "1 by server"),
+        ("stop", "It weighs", ""),
+    ],
+)
+def test_replies_cut_short_are_counted_in_the_table_by_cause(finish, text, row, tmp_path, own_home, capsys):
+    run = played(tmp_path, WEIGHT, answering(text), finish)
+    assert main(["show", str(run.path)]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "cut short" in line] == (
+        [f"replies cut short: flow {row}"] if row else []
+    )
+    assert main(["show", str(run.path), "--all"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "cut short" in line]
+    assert len(lines) == (2 if row else 0) and all(row in line for line in lines)
+
+
+def test_a_prompt_that_a_filter_rejects_counts_as_cut_short(tmp_path, own_home, capsys):
+    folder = write_questions(tmp_path / "set", {"q0": ["blue"]})
+    spec = {"datasets": [str(folder)], "embedder": "hashing/hashing-64", "flows": [answering("blue")]}
+    with al.Lab(model=Scripted([ContentFiltered("no", "any")], loop=True), **spec) as lab:
+        flow = lab.run_sync(out=tmp_path / "run").summary["flows"]["flow"]
+    assert (flow["stopped"], flow["errors"]) == ({"content filter": 1}, 1)
 
 
 @pytest.mark.parametrize(

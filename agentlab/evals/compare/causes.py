@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.events import ANSWERING, Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.correctness import correctness, is_paragraph
 from agentlab.evals.scorers.stems import content_stems
@@ -33,7 +33,6 @@ STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memor
 """Measures that make a turn poor if they are below 1."""
 LIMIT = "limit reached"
 """Ending of a flow's decision to answer because of its step limit."""
-ANSWERING = ("answer", "fallback")
 Found = tuple[Event | None, str]
 """Event that shows a cause, and the explanation."""
 

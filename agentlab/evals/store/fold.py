@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import UnsetType
 
 from agentlab.core.constants import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
-from agentlab.core.events import Event, ModelCall, Notice
+from agentlab.core.events import ANSWERING, Event, ModelCall, Notice
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST_PREFIX
 from agentlab.evals.store.rows import TrialKey, TurnRow
@@ -44,6 +44,8 @@ class FlowFold:
         """Turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `unknown_latencies`,
         `asked_again` after a failure of the provider.
         Calls: `reused`, `new`, `untimed`. Scores: `ungraded`."""
+        self.stopped: Counter[str] = Counter()
+        """Replies that are not whole, by cause."""
         self.totals: list[Totals] = []
         self.billed: list[Totals] = []
         self.ingest: list[Totals] = []
@@ -65,6 +67,8 @@ class FlowFold:
             self.phases[phase].append(part)
         if "fallback" in costs.phases:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
+        replies = {e.turn: e for e in trace.events if isinstance(e, ModelCall) and e.phase in ANSWERING}
+        self.stopped.update(call.stop for call in replies.values() if call.stop)
         live = {event.origin for event in trace.events} == {"live"}
         self.billed.append(costs.totals if live else billed_totals(trace.events))
         self._add_reuse(trace)

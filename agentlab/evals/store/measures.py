@@ -192,6 +192,7 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
     calls, tokens = COSTS[1:4], COSTS[4:6]
     costs = [
         ("failed", "turns (failed)", [f"{flow.turns} ({flow.errors})" for flow in flows]),
+        *([("stopped", "replies cut short", [*map(stops_of, flows)])] if any(flow.stopped for flow in flows) else ()),
         *per_turn(calls),
         *_memory_rows(flows),
         ("fallback_rate", "fallback rate", [_cell(flow.fallback_rate, ".2f") for flow in flows]),
@@ -206,6 +207,11 @@ def summary_rows(flows: Sequence[FlowSummary]) -> tuple[list[Row], list[Row]]:
         n = max(score.n for score in graded if score)
         scores.append((metric, f"{metric} (n={n})", [score_text(score) for score in graded]))
     return costs, scores
+
+
+def stops_of(flow: FlowSummary) -> str:
+    """Return the number of replies that are not whole, by cause; "0" without any."""
+    return ", ".join(f"{count} by {cause}" for cause, count in (flow.stopped or {}).items()) or "0"
 
 
 def _memory_rows(flows: Sequence[FlowSummary]) -> list[Row]:

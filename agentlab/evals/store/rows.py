@@ -177,6 +177,8 @@ class FlowSummary(Struct, frozen=True, kw_only=True):
 
     turns: int
     errors: int
+    stopped: dict[str, int] | UnsetType = UNSET
+    """Replies that are not whole, by cause: `length`, `content filter`, `server`; only if there are any."""
     llm_calls: int | None
     embedding_calls: int | None
     tool_calls: int | None

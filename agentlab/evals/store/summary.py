@@ -85,6 +85,7 @@ def _summarise_flow(flow: FlowFold, scores: dict[str, MetricSummary]) -> FlowSum
     return FlowSummary(
         turns=n,
         errors=flow.counts["errors"],
+        stopped=dict(sorted(flow.stopped.items())) or UNSET,
         **{name: total for name, total in sums.items() if name != "seconds"},
         **per_turn,
         **fields,
