@@ -68,6 +68,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--explain": {**SWITCH, "help": "show every case, with the reasons"},
     "--files": {"metavar": "FOLDER", "help": "folder for the file tools (default: a temporary folder)"},
     "--flow": {"action": "append", "metavar": "FLOW", "help": "a flow, by name or file; repeat for several"},
+    "--gates": {"type": int, "metavar": "G", "help": "with --update, gates that share --alpha (default: 5)"},
     "--improves": {**REPEATED, "metavar": "M", "help": "claim to test: B is better in measure M"},
     "--json": {**SWITCH, "help": "print JSON instead of tables"},
     "--junit": {"metavar": "FILE", "help": "write JUnit XML to FILE"},
@@ -109,7 +110,7 @@ ARGUMENTS: dict[str, Settings] = {
 }
 
 _PLAYING = "--model --epochs --concurrency --mode --recordings --out --resume --set"
-_GATING = "--baseline --update --margin --alpha --explain --sequential --looks"
+_GATING = "--baseline --update --gates --margin --alpha --explain --sequential --looks"
 _SHARDING = "--executor --workers --scheduler"
 _SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
 _LABELLING = "--known-answers --labels --suggest"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.grade.fingerprints import fingerprints
@@ -106,8 +106,6 @@ class Lab:
         labels = [variant.label for variant in bench.variants]
         gate_options = {name: options.pop(name) for name in GATE_OPTIONS if name in options}
         gate = SequentialGate(baseline, current, spec.primary, labels, spec.mode, **gate_options)
-        if spec.epochs < gate.epochs:
-            raise RunError(f"{baseline} has {gate.epochs} epochs, the spec {spec.epochs}; add --epochs or --update")
         finished = await run(bench, watch=gate, **options)
         return Run.of(finished), gate.verdict(finished)
 

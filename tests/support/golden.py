@@ -46,7 +46,9 @@ REPORTED = ("laws", "assistant", "memory", IMPORTED)
 """The runs whose page is held, too: a page takes a second."""
 ROUNDED = frozenset(f"{kind}{name}" for kind in ("", "score.") for name in ("semantic_similarity", "context_precision"))
 """Measures whose seventh digit depends on the processor's arithmetic."""
-MASKED = frozenset({"wall_seconds", "check", "seal", "run_id", "started", "versions", "machine", "agentlab"})
+MASKED = frozenset(
+    {"wall_seconds", "check", "seal", "run_id", "started", "versions", "machine", "agentlab", "flow_code"}
+)
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,9 @@
 """Baseline files: the measures of every turn of a run, one sorted line each, so that changes can be reviewed.
 
+A gate compares with the mean over the epochs of the run. The noise of a baseline can raise a false alarm in each of its
+gates, and a baseline with lucky scores raises more. So the file says how many gates share `alpha`, and it takes no
+second run of one configuration. `BASELINE.served` beside it has a line for each gate in which a turn changed.
+
 {"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...},
  "primary": ["answer_f1", "cost_usd"], "mode": "replay", "check": "<sha256>"}
 {"flow": "tools", "conversation": "laws-001", "turn": 0, "epoch": 0, "measures": {"answer_f1": 1.0, "llm_calls": 2}}
@@ -11,6 +15,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +26,16 @@ from agentlab.core.errors import RunError
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
+from agentlab.core.trace import exact_sum
 from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import TurnKey, Values, in_order, primary_family
+from agentlab.evals.store.rows import UNKNOWN
 from agentlab.evals.store.run import StoredRun
+
+GATES, MAX_GATES = 5, 100
+"""Number of gates by default and at most; sign flips are too coarse for more."""
+CONFIGURED = ("flows", "model", "embedder", "retrieval", "memory", "ingest", "files", "mcp", "generation", "prompts")
+"""Spec keys that affect the replies of a flow, beside the data."""
 
 
 class BaselineHeader(Struct, frozen=True, kw_only=True):
@@ -38,6 +50,10 @@ class BaselineHeader(Struct, frozen=True, kw_only=True):
     graders: dict[str, str]
     primary: tuple[str, ...] = ()
     """Primary measures; () in a baseline older than this key."""
+    gates: int = GATES
+    """Gates that share the rate of false alarms."""
+    configuration: str = ""
+    """SHA-256 of flows, models and settings; "" if unknown."""
     mode: str = ""
     """Mode of the run: recorded seconds can be compared with replayed ones."""
     check: str = ""
@@ -52,14 +68,17 @@ class _Line(Struct, frozen=True):
     measures: dict[str, int | float | None]
 
 
-def write_baseline(run: StoredRun, path: str | Path) -> None:
+def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None:
     """Write the measures of every turn of a run to the baseline file `path`, which is replaced in one step.
 
-    Raises RunError for an incomplete run, unknown graders, an ineligible judge as primary measure, or if all turns
-    failed.
+    `gates` is the number of gates that the baseline is to serve. They share the rate of false alarms. Raises RunError
+    for an incomplete run, unknown graders, an ineligible judge as primary measure, if all turns failed, or if the file
+    holds another run of the same configuration with as many epochs.
     """
     path = Path(path)
     run.check_complete()
+    if not 0 < gates <= MAX_GATES:
+        raise RunError(f"gates is {gates}; it must be from 1 to {MAX_GATES}")
     same = run.identity
     if run.all_turns_failed:
         raise RunError(f"{run.path}: no turn was answered; a baseline needs at least one reply")
@@ -73,8 +92,11 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
         datasets=same["datasets"],
         graders=same["graders"],
         primary=primary_family(flows.values(), run.header["spec"].get("primary", ())),
+        gates=gates,
+        configuration=_configuration(run.header),
         mode=run.result.mode,
     )
+    _check_not_chosen(path, header.configuration, flows)
     lines: list[Struct] = [header]
     for flow, rows in sorted(flows.items()):
         for key, row in sorted(rows.items()):
@@ -86,6 +108,68 @@ def write_baseline(run: StoredRun, path: str | Path) -> None:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in written))
     except OSError as problem:
         raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
+
+
+def _configuration(header: Mapping[str, Any]) -> str:
+    code = header.get("flow_code", {})
+    if not code or UNKNOWN in code.values():
+        return ""
+    spec = {name: value for name, value in header["spec"].items() if name in CONFIGURED}
+    spec["generation"] = {**spec.get("generation", {}), "seed": None}
+    parts = [spec, code, header["models"], header.get("prompt_files", {})]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _check_not_chosen(path: Path, configuration: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> None:
+    """Raise RunError if the file has another run of the configuration: a second run would be chosen by its scores."""
+    if not configuration or not path.is_file():
+        return
+    header, turns = read_baseline(path)
+    if header.configuration == configuration and turns != flows and epochs_of(flows) <= epochs_of(turns):
+        raise RunError(
+            f"{path} holds another run of these flows and settings; a baseline that is the best of several raises false"
+            f" alarms. Make one run with --epochs {epochs_of(turns) + 1} or more the baseline, which takes their mean"
+        )
+
+
+def epochs_of(flows: Mapping[str, Mapping[TurnKey, Values]]) -> int:
+    """Return the number of epochs."""
+    return 1 + max(key[2] for rows in flows.values() for key in rows)
+
+
+def mean_over_epochs(flows: Mapping[str, Mapping[TurnKey, Values]]) -> dict[str, dict[TurnKey, Values]]:
+    """Return one turn for all epochs of it, with the mean of each measure; unknown (None) if a part is."""
+    means: dict[str, dict[TurnKey, Values]] = {}
+    for flow, rows in flows.items():
+        turns: defaultdict[TurnKey, list[Values]] = defaultdict(list)
+        for (conversation, turn, _), row in rows.items():
+            turns[conversation, turn, 0].append(row)
+        means[flow] = {key: _mean(own) if len(own) > 1 else own[0] for key, own in turns.items()}
+    return means
+
+
+def _mean(rows: Sequence[Values]) -> Values:
+    columns = {name: [row[name] for row in rows if name in row] for name in in_order(chain.from_iterable(rows))}
+    sums = {name: exact_sum(values) for name, values in columns.items()}
+    return {name: None if total is None else total / len(columns[name]) for name, total in sums.items()}
+
+
+def count_gates(path: Path, check: str, gate: str, *, changed: bool) -> int | None:
+    """Return how many gates a baseline has served, with the one that `gate` identifies if a turn `changed`.
+
+    None if this gate cannot be stored. The counts of an earlier baseline in the file end with a new `check`.
+    """
+    file = path.with_name(f"{path.name}.served")
+    try:
+        rows = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        served = {row for row in rows if row.startswith(f"{check} ")}
+        if changed and (row := f"{check} {gate}") not in served:
+            served.add(row)
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(f"{row}\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return len(served)
 
 
 def _checksum(rows: Sequence[Mapping[str, Any]]) -> str:

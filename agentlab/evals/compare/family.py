@@ -28,7 +28,12 @@ class MeasureOutcome(NamedTuple):
     p_adjusted: float | None
     """p-value for the family; None if no signs could reject the measure, which then is not in the family."""
     family: int
-    """Number of measures that are tested together."""
+    """Number of measures that are tested together, in all gates that share a level."""
+
+    def shared_by(self, gates: int) -> MeasureOutcome:
+        """Return the outcome as one of `gates` that share a level (Bonferroni)."""
+        adjusted = None if self.p_adjusted is None else min(1.0, self.p_adjusted * gates)
+        return self._replace(p_adjusted=adjusted, family=self.family * gates)
 
 
 def run_family_test(

@@ -20,6 +20,7 @@ is primary only between replays or recordings.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,13 @@ from msgspec.structs import asdict
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.baselines import BaselineHeader, read_baseline
+from agentlab.evals.compare.baselines import (
+    BaselineHeader,
+    count_gates,
+    epochs_of,
+    mean_over_epochs,
+    read_baseline,
+)
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.judgement import Judgement, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
@@ -71,7 +78,7 @@ class GateVerdict:
     run_id: str
     baseline_id: str
     alpha: float
-    """Rate of false alarms."""
+    """Rate of false alarms over all gates that the baseline is to serve."""
     primary: tuple[str, ...]
     """Measures that decide the result."""
     measure_verdicts: tuple[Judgement, ...]
@@ -82,6 +89,11 @@ class GateVerdict:
     """Progress of a sequential gate when it stopped, and the work it saved."""
     slices: tuple[Slice, ...] = ()
     """Slices in which a primary measure is worse although the total does not show it."""
+    gates: int = 1
+    epochs: int = 1
+    """Epochs of the baseline, which is their mean."""
+    served: int | None = None
+    """Gates of the baseline in which a turn changed, this one included; None if they cannot be stored."""
 
     @property
     def deciding(self) -> list[Judgement]:
@@ -128,18 +140,19 @@ def gate(
 ) -> GateVerdict:
     """Compare a run with a baseline file and return the verdict.
 
-    A loss is the mean difference in the worse direction over the turns of the baseline. `pass` excludes a loss beyond
-    the margin, `regression` shows a loss, both at the level `alpha`; the tests are the module's docstring. `margins`
+    A loss is the mean difference in the worse direction over the turns of the baseline, with the mean over epochs on
+    both sides. `pass` excludes a loss beyond the margin at the level `alpha`. `regression` shows a loss; all gates that
+    the baseline is to serve share `alpha`. The tests are the module's docstring. `margins`
     maps measures to margins: absolute for quality (default 0.05), relative to the baseline's mean for costs (default
     0.05, latency 0.20). A margin of infinity leaves a measure out.
 
     Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
     differ, if an ineligible judge is primary, if the run is incomplete, or if the baseline is unreadable.
     """
-    header, turns = read_baseline(Path(baseline))
+    header, recorded = read_baseline(Path(baseline))
     run.check_complete()
     mine = run.identity
-    flows = run.turn_values
+    turns, flows = mean_over_epochs(recorded), mean_over_epochs(run.turn_values)
     declared = tuple(run.header["spec"].get("primary", ()))
     check_gate_inputs(str(baseline), header, mine, declared, list(flows), turns)
     for label, rows in turns.items():
@@ -158,9 +171,15 @@ def gate(
     if any(row.get("failed") for label in turns for row in flows[label].values()):
         primary += failures
     check_judges(run, primary)
-    recorded = latency_is_comparable(run.result.mode, header.mode)
     verdicts, remarks = evaluate_measures(
-        turns, flows, margins or {}, alpha, primary, seconds_decide=recorded, stops=mine["stops"]
+        turns,
+        flows,
+        margins or {},
+        alpha,
+        primary,
+        seconds_decide=latency_is_comparable(run.result.mode, header.mode),
+        stops=mine["stops"],
+        gates=header.gates,
     )
     deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
@@ -169,11 +188,28 @@ def gate(
         run_id=run.run_id,
         baseline_id=header.run_id,
         alpha=alpha,
+        **service(Path(baseline), header, recorded, verdicts),
         primary=tuple(primary),
         measure_verdicts=verdicts,
         notes=(*notes, *remarks),
         slices=tuple(hidden_in_overall(broken, shown)),
     )
+
+
+def service(
+    path: Path,
+    header: BaselineHeader,
+    recorded: Mapping[str, Mapping[TurnKey, Values]],
+    verdicts: Sequence[Judgement],
+) -> dict[str, Any]:
+    """Return the fields of GateVerdict on the service of the baseline, and count this gate."""
+    deciding = [each for each in verdicts if not each.advises]
+    figures = [
+        (each.flow, each.measure.name, each.a, each.b, each.p) for each in verdicts if each.measure.name != LATENCY
+    ]
+    gate = hashlib.sha256(repr(figures).encode()).hexdigest()
+    served = count_gates(path, header.check, gate, changed=any(each.changed for each in deciding))
+    return {"gates": header.gates, "epochs": epochs_of(recorded), "served": served}
 
 
 def check_gate_inputs(
@@ -278,20 +314,22 @@ def evaluate_measures(
     *,
     seconds_decide: bool = False,
     stops: Stops = MappingProxyType({}),
+    gates: int = 1,
     tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """Return the judgements of all measures, worst first, and notes.
 
     Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
-    `seconds_decide`. `stops` maps flows and costs to the most that a turn of the run can take. `tested` returns the
-    judgements of the members; the sequential gate passes its own tests.
+    `seconds_decide`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the most that a turn of
+    the run can take. `tested` returns the judgements of the members; the sequential gate passes its own tests.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
     members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops)
     if tested is None:
         families = [member.advises for member in members]
-        outcomes = run_family_test([m.paired for m in members], alpha, two_sided=False, families=families)
+        outcomes = run_family_test([m.paired for m in members], alpha / gates, two_sided=False, families=families)
+        outcomes = [outcome.shared_by(gates) for outcome in outcomes]
         verdicts = [m.measure_verdicts(outcome, margins, alpha) for m, outcome in zip(members, outcomes, strict=True)]
     else:
         verdicts = tested(members)

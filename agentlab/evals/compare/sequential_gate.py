@@ -25,7 +25,7 @@ import numpy as np
 from agentlab.core.errors import RunError
 from agentlab.core.trace import exact_sum
 from agentlab.evals.compare import gate
-from agentlab.evals.compare.baselines import BaselineHeader, read_baseline
+from agentlab.evals.compare.baselines import BaselineHeader, mean_over_epochs, read_baseline
 from agentlab.evals.compare.family import MeasureOutcome, constant_shift_p_value
 from agentlab.evals.compare.gate import GatedMeasure, GateVerdict, check_arguments, relative_margin
 from agentlab.evals.compare.judgement import Judgement
@@ -40,8 +40,10 @@ LOOKS = 8
 class Baseline(NamedTuple):
     path: Path
     header: BaselineHeader
-    turns: dict[str, dict[TurnKey, Values]]
+    recorded: dict[str, dict[TurnKey, Values]]
     """Turns of each flow."""
+    turns: dict[str, dict[TurnKey, Values]]
+    """Turns of each flow, as means over their epochs."""
 
 
 class _LossSeries:
@@ -116,15 +118,16 @@ class SequentialGate:
         alpha: float = 0.05,
         looks: int = LOOKS,
     ) -> None:
-        self._baseline = Baseline(Path(baseline), *read_baseline(Path(baseline)))
+        header, recorded = read_baseline(Path(baseline))
+        turns = mean_over_epochs(recorded)
+        self._baseline = Baseline(Path(baseline), header, recorded, turns)
         self._margins, self._alpha = dict(margins or {}), alpha
-        header, turns = self._baseline.header, self._baseline.turns
         check_arguments(turns, self._margins, alpha)
         if looks < 1:
             raise RunError(f"looks is {looks}; it must be 1 or more")
         names = sorted({key[0] for rows in turns.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
-        self._looks = planned_looks(len(names), looks, alpha)
+        self._looks = planned_looks(len(names), looks, alpha / header.gates)
         gate.check_gate_inputs(str(baseline), header, mine, declared, flows, turns)
         self._primary, self._failures = gate.primary_measures(header, turns, declared)
         self._seconds = latency_is_comparable(mode, header.mode)
@@ -148,15 +151,11 @@ class SequentialGate:
         return columns
 
     @property
-    def epochs(self) -> int:
-        """Return the number of epochs of the baseline."""
-        return 1 + max(key[2] for rows in self._baseline.turns.values() for key in rows)
-
-    @property
     def plan(self) -> dict[str, Any]:
         return {
             "baseline": hashlib.sha256(self._baseline.path.read_bytes()).hexdigest(),
             "alpha": self._alpha,
+            "gates": self._baseline.header.gates,
             "margins": {name: repr(margin) for name, margin in sorted(self._margins.items())},
             "looks": self._looks,
             "order": self.order,
@@ -165,8 +164,9 @@ class SequentialGate:
     def observe(self, conversation: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> bool:
         """Add the next conversation of the run; return True once there is a verdict."""
         self._folded.append(conversation)
+        turns, flows = self._baseline.turns, mean_over_epochs(flows)
         for flow in dict.fromkeys(column.flow for column in self._columns):
-            recorded, played = self._baseline.turns[flow], flows.get(flow, {})
+            recorded, played = turns[flow], flows.get(flow, {})
             keys = sorted(key for key in recorded if key[0] == conversation)
             for key in keys:
                 if key not in played:
@@ -199,9 +199,11 @@ class SequentialGate:
         constant = np.array([len(m.differences) > 0 and np.ptp(m.losses) == 0 < m.losses[0] for m in members])
         certain = np.where(constant, sums.any(axis=0).sum() * constant_shift_p_value(count), 1.0)
         looks = [look for look in self._looks if look < count] + [count]
-        *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha)
+        gates = self._baseline.header.gates
+        *_, (p, raised) = alarms(sums, looks, len(self.order), self._alpha / gates)
         signs = p if raised or count == len(self.order) else np.ones(len(p))
-        return [MeasureOutcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
+        outcomes = [MeasureOutcome(None, value, len(members)) for value in np.minimum(certain, signs).tolist()]
+        return [outcome.shared_by(gates) for outcome in outcomes]
 
     def verdict(self, run: StoredRun) -> GateVerdict:
         """Return the verdict on the conversations so far; raises RunError if a replay lacks recordings."""
@@ -236,7 +238,7 @@ class SequentialGate:
 
         judgements, notes = gate.evaluate_measures(
             turns,
-            run.turn_values,
+            mean_over_epochs(run.turn_values),
             self._margins,
             self._alpha,
             self._deciding,
@@ -250,6 +252,7 @@ class SequentialGate:
             run_id=run.run_id,
             baseline_id=header.run_id,
             alpha=self._alpha,
+            **gate.service(self._baseline.path, header, self._baseline.recorded, judgements),
             primary=self._deciding,
             measure_verdicts=judgements,
             notes=notes,

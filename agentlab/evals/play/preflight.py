@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import inspect
 import logging
 import platform
 import sys
@@ -20,6 +22,7 @@ from agentlab.data.lint import lint
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.measures import check_primary
+from agentlab.evals.store.rows import UNKNOWN
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -104,6 +107,7 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
         },
         "graders": fingerprints(bench.scorers, bench.embedder.name),
         "models": bench.resolved_models(),
+        "flow_code": {v.label: _code_of(v.flow) for v in bench.variants},
         "versions": _versions(),
         "machine": {"system": platform.platform(), "python": sys.version.split()[0], "processor": platform.machine()},
         "prices_dated": bench.prices.dated,
@@ -126,6 +130,16 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     folder.verify_checksums(regrade=True)
     folder.repair()
     return folder
+
+
+def _code_of(flow: Any) -> str:
+    """Return the SHA-256 of a flow's file or package; UNKNOWN for an object with settings of its own."""
+    module = inspect.getmodule(flow) if inspect.isfunction(flow) else flow
+    file = Path(getattr(module, "__file__", None) or "") if inspect.ismodule(module) else Path()
+    if file.suffix != ".py":
+        return UNKNOWN
+    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()
 
 
 def _versions() -> dict[str, str]:

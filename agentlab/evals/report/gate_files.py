@@ -24,10 +24,11 @@ COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", 
 NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible")
 ATTRIBUTES = {"baseline": "a", "run": "b"}
 CAPTION = (
-    "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT); visible: the"
-    " loss found in 80 % of such runs"
+    "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT) and the gates;"
+    " visible: the loss found in 80 % of such runs"
 )
 ASSUMED_OF_COSTS = "a cost passes only below its declared stop"
+FIELDS = ("run_id", "baseline_id", "alpha", "gates", "epochs", "served", "primary", "notes", "stopped")
 FILES = ("gate.json", "gate.md", "junit.xml")
 OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
 
@@ -54,8 +55,22 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
         lines.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
     if any(each.paired.changed for each in verdict.deciding):
         passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.deciding)
-        lines.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; alpha {verdict.alpha:g}")
+        lines.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; {service_line(verdict)}")
     return lines + [f"note: {note}" for note in verdict.notes[:2]]
+
+
+def service_line(verdict: GateVerdict) -> str:
+    """Return the rate of false alarms, and how many gates of the baseline share it."""
+    of_each = f"{verdict.alpha / verdict.gates:.2g}"
+    runs = f"mean of {verdict.epochs} epochs" if verdict.epochs > 1 else "one run"
+    line = f"false alarms: at most {of_each} in this gate and {verdict.alpha:g} in all {verdict.gates} together"
+    if verdict.served is None:
+        return f"{line}; this baseline ({runs}) cannot count its gates, because its folder is read-only"
+    line = f"{line}; this baseline ({runs}) has served {verdict.served} of {verdict.gates} gates"
+    over = verdict.served > verdict.gates
+    return (
+        f"{line}, so the rate is {verdict.alpha / verdict.gates * verdict.served:.2g}: make a new one" if over else line
+    )
 
 
 def cells(verdict: Judgement) -> list[str]:
@@ -96,7 +111,7 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
         "result": verdict.result,
         "exit_code": verdict.exit_code,
         "says": str(verdict),
-        **{name: getattr(verdict, name) for name in ("run_id", "baseline_id", "alpha", "primary", "notes", "stopped")},
+        **{name: getattr(verdict, name) for name in FIELDS},
         "slices": [{**part._asdict(), "says": str(part)} for part in verdict.slices],
         "assumed": f"{TEST_ASSUMPTION}; {ASSUMED_OF_COSTS}",
         "measures": rows,
@@ -134,7 +149,7 @@ def markdown(verdict: GateVerdict) -> str:
     """Return a Markdown section: the summary lines, then one table per flow."""
     first, *rest = summary_lines(verdict)
     text = [f"## agentlab gate: {as_markdown(first)}", "", *(f"* {as_markdown(line)}" for line in rest), ""]
-    text += [f"{CAPTION}. {TEST_ASSUMPTION[0].upper()}{TEST_ASSUMPTION[1:]}. alpha = {verdict.alpha}.", ""]
+    text += [f"{CAPTION}. {TEST_ASSUMPTION[0].upper()}{TEST_ASSUMPTION[1:]}.", f"{service_line(verdict)}.", ""]
     for flow, of_flow in by_flow(verdict).items():
         text += [f"### {as_markdown(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
         text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]

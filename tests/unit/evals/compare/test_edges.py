@@ -34,7 +34,7 @@ def both(data, base, out, *flows, **spec):
     return gate(play(data, out / "whole", *flows, **spec), base), stopping
 
 
-@pytest.mark.parametrize("conversations", [1, 2, 3])
+@pytest.mark.parametrize("conversations", [1, 3, 4])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_very_few_conversations_have_a_verdict_of_their_own(tmp_path, capsys, conversations, wrong):
     data = write_set(tmp_path / "set", conversations)
@@ -42,8 +42,8 @@ def test_very_few_conversations_have_a_verdict_of_their_own(tmp_path, capsys, co
     before = play(data, tmp_path / "before")
     write_baseline(before, tmp_path / "base.jsonl")
     verdicts = both(data, tmp_path / "base.jsonl", tmp_path, Answering(wrong=every if wrong else ()))
-    # Three that lost the same on every turn are shown, by `constant_shift_p_value` and one-sided; one or two are not.
-    expected = "unchanged" if not wrong else "inconclusive" if conversations < 3 else "regression"
+    # Four that lost the same on every turn are shown, by `constant_shift_p_value` and one-sided; fewer are not.
+    expected = "unchanged" if not wrong else "inconclusive" if conversations < 4 else "regression"
     assert [verdict.result for verdict in verdicts] == [expected] * 2
     assert main(["compare", str(before.path), str(tmp_path / "whole")]) == 0
     out = capsys.readouterr().out

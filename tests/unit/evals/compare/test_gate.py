@@ -63,7 +63,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     verdict = gate(worse, baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
-    assert f1.p == f1.p_adjusted == 2**-8, "one of the two that decide differs; the others only advise"
+    assert (f1.p, f1.p_adjusted) == (2**-8, 5 * 2**-8), "one of the two that decide differs, in each of five gates"
     assert f1.bound > f1.loss > f1.margin == 0.05
     assert f1.visible is None, "eight conversations know too little of their own noise"
     assert by_name(verdict)["llm_calls"].verdict == "unchanged"
@@ -104,7 +104,7 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     verdict = gate(twice, tmp_path / "four.jsonl")
     calls = by_name(verdict)["llm_calls"]
     assert (verdict.exit_code, calls.verdict, calls.loss) == (2, "worse, size undecided", 1.0)
-    assert calls.p_adjusted == pytest.approx(2 / 4**4)
+    assert calls.p_adjusted == pytest.approx(5 * 2 / 4**4)
     assert "worse by 1 on every turn" in calls.why
     assert by_name(verdict)["input_tokens"].advises, "it moved as surely, and does not decide"
 
@@ -243,7 +243,9 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
     run = open_run(tmp_path / "base")
     lines = baseline.read_text().splitlines()
     header = json.loads(lines[0])
-    assert {"format", "run_id", "spec", "model", "datasets", "graders", "primary", "mode", "check"} == set(header)
+    assert {"format", "run_id", "spec", "model", "datasets", "graders", "primary", "gates", "mode", "check"} == {
+        *header
+    } - {"configuration"}
     rows = [json.loads(line) for line in lines[1:]]
     assert [(row["conversation"], row["turn"]) for row in rows] == sorted(turns(8, 0, 1))
     assert rows[0]["measures"]["llm_calls"] == 1
@@ -313,7 +315,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert second.get("name") == "answering"
     cases = {case.get("name"): case for case in second.findall("testcase")}
     assert "worse by 1 on every turn" in cases["answer_f1"].find("failure").get("message")
-    assert cases["exact_match"].find("skipped").get("type") == "worse beyond margin", "it advises"
+    assert cases["exact_match"].find("skipped").get("type") == "worse, size undecided", "it advises"
     assert cases["llm_calls"].find("failure") is None
     numbers = {p.get("name"): p.get("value") for p in second.find("properties")}
     assert (float(numbers["answer_f1.loss"]), int(numbers["answer_f1.n"]), numbers["run"]) == (1.0, 16, "run")

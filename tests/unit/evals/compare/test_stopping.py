@@ -43,9 +43,9 @@ def test_collapse_stops_the_run_at_the_first_look_and_reports_the_saving(before,
     assert verdict.result == "regression" and "answer_f1 of answering 1.000 -> 0.000" in str(verdict)
     order = run.folder.header["sequential"]["order"]
     assert sorted(order) == [f"c{c:02}" for c in range(60)] != order
-    assert played(run) == {*order[:12]}
-    assert "stopped after 12 of 60 conversations" in verdict.stopped
-    assert "saved 48 conversations, 96 model calls" in verdict.stopped
+    assert played(run) == {*order[:17]}
+    assert "stopped after 17 of 60 conversations" in verdict.stopped
+    assert "saved 43 conversations, 86 model calls" in verdict.stopped
 
 
 def test_stopped_run_lists_worse_measures_and_counts_the_rest(before, tmp_path):
@@ -105,7 +105,7 @@ def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
     assert verdict.result == "regression" and verdict.stopped == straight.stopped
     assert all(row in run.folder.turns() for row in kept[:8])
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
-    assert len(again.folder.turns()) == 24 and str(same) == str(verdict)
+    assert len(again.folder.turns()) == 34 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"margins": {"answer_f1": 0.2}}):
         with pytest.raises(RunError, match="differs in that run"):
             gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 902}, resume=True, **other)
@@ -151,7 +151,7 @@ def test_the_command_line_runs_a_spec_and_the_exit_code_is_the_verdict(before, t
     assert main([*sequential, "b"]) == 2
     _, first, second = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("regression: answer_f1 of flow 1.000 -> 0.000")
-    assert second.startswith("stopped after 12 of 60 conversations, alarm looked for 1 of 8 times; saved 48")
+    assert second.startswith("stopped after 17 of 60 conversations, alarm looked for 1 of 8 times; saved 43")
     assert json.loads((tmp_path / "b/gate.json").read_text())["stopped"] == second
     assert main(["gate", "a", "--sequential", "--baseline", "base.jsonl"]) == 1
     assert "--sequential needs a spec" in capsys.readouterr().err
