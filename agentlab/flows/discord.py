@@ -56,12 +56,17 @@ def _name(turn: UserTurn, unknown: str) -> str:
     return one_line(turn.speaker_name or "") or unknown
 
 
+def _indented(text: str) -> str:
+    return "\n    ".join(text.splitlines())
+
+
 PROFILE = Profile(
     base_messages=_base_messages,
     speaker=_speaker,
     # The facts in memory are about the master, not about other speakers.
     facts_prompt=lambda session, turn: "facts" if _is_master(session, turn) else "facts_of_another",
-    prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {turn.text}",
+    # Indented, a line of a message cannot look like the line of another speaker.
+    prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {_indented(turn.text)}",
     allowed_tools=("fetch_memory", "search_web", "get_current_time"),
     final_memory_step=False,
 )

@@ -81,6 +81,17 @@ def test_facts_written_before_a_failure_survive_a_restart(tmp_path, own_home, mo
         assert [message.role for message in model.requests[-1].messages] == ["system", "user", told_as]
 
 
+@pytest.mark.parametrize(("context_in", "role"), [("user", "user"), ("system", "user"), ("seed", "system")])
+def test_only_the_role_of_the_seed_gives_earlier_tool_results_the_system_role(own_home, tmp_path, context_in, role):
+    model = following(TEA)
+    with chatting(model, flows=[{**CHATBOX, "context_in": context_in}]) as lab:
+        chat = lab.chat(documents=[], memory=tmp_path / "memory")
+        chat.say_sync("I like tea")
+        chat.say_sync("And now?")
+    results = [m.role for m in model.requests[-1].messages if "Saved to memory" in m.text and "Content" not in m.text]
+    assert results == [role]
+
+
 @pytest.mark.parametrize(
     ("speaker", "personality", "told"),
     [

@@ -69,9 +69,9 @@ class TwoStepSettings:
     """Maximum tokens of a tool's arguments, such as the content of a file."""
     history: Annotated[int, Ge(0)] = 12
     """Number of earlier messages in the prompt, tool results included. The first one is a user message."""
-    context_in: Literal["user", "system"] = "user"
+    context_in: Literal["user", "system", "seed"] = "user"
     """Role of facts, tool errors and the speaker's name. They are untrusted; models follow text in the system role more
-    often."""
+    often. `seed` gives the system role to earlier tool results, too."""
     personalities: Annotated[str, AfterValidator(_checked_folder)] = str(Path(__file__).parent / "personalities")
     """Folder with `master.txt`, `stranger_1.txt` and `stranger_2.txt`."""
 
@@ -113,7 +113,7 @@ class PreparedTurn:
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
         """Add a message to the conversation and store it."""
-        self.messages.append(_as_request_message(Message(role=role, text=text, name=speaker)))
+        self.messages.append(_as_request_message(self.session, Message(role=role, text=text, name=speaker)))
         self.session.save_message(role, text, speaker=speaker)
 
     @property
@@ -162,7 +162,7 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
     prepared = PreparedTurn(
         session,
-        list(map(_as_request_message, earlier)),
+        [_as_request_message(session, message) for message in earlier],
         _allowed_tools(profile, session),
         "\n".join(map(fact_entry, facts)),
         profile.facts_prompt(session, turn),
@@ -173,12 +173,14 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
 
 def _context_message(session: Session, text: str) -> Message:
     """Return a message with untrusted text beside the conversation."""
-    return Message(role=session.settings.context_in, text=text)
+    return Message(role="user" if session.settings.context_in == "user" else "system", text=text)
 
 
-def _as_request_message(message: Message) -> Message:
-    """Return a message of the history for a request, where a tool result has the role `user`: it is no instruction."""
-    return replace(message, role="user") if message.role == "system" else message
+def _as_request_message(session: Session, message: Message) -> Message:
+    """Return a message of the history for a request; a tool result has the role `user`, since it is no instruction."""
+    if message.role != "system" or session.settings.context_in == "seed":
+        return message
+    return replace(message, role="user")
 
 
 def _allowed_tools(profile: Profile, session: Session) -> list[ToolSpec]:
