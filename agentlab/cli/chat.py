@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -108,6 +109,8 @@ class TerminalChat:
                 raise
         turn = max(self._chat.trace.turns(), default=0)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
+        for line in self._chat.receipts_sync():
+            self.screen.dim(shorten(one_line(line)))
 
     def _read_answer(self) -> str | None:
         with contextlib.suppress(EOFError):
@@ -141,14 +144,42 @@ class TerminalChat:
 
     def _do_memory(self, argument: str) -> None:
         """list stored facts; /memory WORD lists those that contain the word"""
-        facts = [fact for fact in self._chat.facts_sync() if argument.lower() in fact.text.lower()]
-        for fact in facts:
-            self.screen.dim(f"{fact.id}  {fact.created:%Y-%m-%d %H:%M}  {fact.text}")
+        facts = [
+            (number, fact)
+            for number, fact in enumerate(self._chat.facts_sync(), 1)
+            if argument.lower() in fact.text.lower()
+        ]
+        for number, fact in facts:
+            about = f"  told by {fact.about}" if fact.about else ""
+            self.screen.dim(f"{number:3}  {fact.id}  {fact.created:%Y-%m-%d %H:%M}{about}  {fact.text}")
         if not facts:
             variant = self._chat.variant
             has_memory = variant.memory is not None or variant.attribute("facts") is not None
             message = f"no stored facts{f' contain {argument!r}' if argument else ''}"
             self.screen.dim(message if has_memory else f"{variant.label} has no memory")
+
+    def _do_remember(self, text: str) -> None:
+        """store a fact in memory without the model: /remember TEXT"""
+        if not text:
+            raise ConfigError("name the fact to store: /remember My name is Ada.")
+        fact = self._chat.remember_sync(text)
+        self.screen.dim(f"kept: {fact.text}; a saved chat replays without it")
+
+    def _do_forget(self, number: str) -> None:
+        """delete a fact by its number in /memory: /forget 2"""
+        facts = self._chat.facts_sync()
+        if not number.isdecimal() or not 1 <= int(number) <= len(facts):
+            raise ConfigError(f"name one of {len(facts)} facts by its number in /memory: /forget 1")
+        fact = facts[int(number) - 1]
+        self._chat.forget_sync(fact.id)
+        self.screen.dim(f"deleted: {fact.text}")
+
+    def _do_speaker(self, speaker: str) -> None:
+        """speak as another person: /speaker NAME:ID; alone it names the current one"""
+        if speaker:
+            self._speaker = _speaker(speaker)
+        name, speaker_id = self._speaker
+        self.screen.dim(f"you are {name} (ID {speaker_id})" if name else "you have no name; set one: /speaker NAME:ID")
 
     def _do_canvas(self, argument: str) -> None:
         """show the last canvas again"""
@@ -261,18 +292,22 @@ def chat(arguments: argparse.Namespace) -> None:
     """Run `agentlab chat` until the user ends it."""
     overrides = spec_overrides(arguments, ("model", "files"))
     flow = arguments.flow
-    name, _, speaker_id = arguments.speaker.partition(":")
     plugins.resolve("flows", flow)
     flows: list[Any] = list(dict.fromkeys([flow, *plugins.names("flows")]))
     if arguments.data is not None:
         flows = [{"flow": each, "data": arguments.data} if each == "ego" else each for each in flows]
-    folder = Path(arguments.memory) if arguments.memory is not None else weights.home() / "chats"
+    shared = weights.home() / "chats"
+    folder = shared if arguments.memory is None else Path(arguments.memory)
+    data = arguments.data or os.environ.get("LLM_AGENT_DATA_DIR")
+    if arguments.memory is None and flow == "ego" and data and Path(data).is_dir():
+        # The conversation moves with the agent, and another agent never reads it.
+        folder = Path(data) / "chats"
     # Check paths first, because fetching weights takes minutes.
     for path, content in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
         if path and not Path(path).exists():
             raise ConfigError(f"{path} does not exist; name a path with {content}")
     options = {"documents": arguments.documents or (), "mcp": arguments.mcp}
-    is_new = arguments.memory is not None and not folder.exists()
+    is_new = folder != shared and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)
         # Calls are recorded, so that /save can export them, also those of earlier chats.
@@ -280,10 +315,17 @@ def chat(arguments: argparse.Namespace) -> None:
         lab = stack.enter_context(Lab(**spec))
         fetch(lab.bench.local_weights())
         label = plugins.default_label(flow)
-        chat = TerminalChat(lab, label, options, folder, (name, speaker_id or name))
+        chat = TerminalChat(lab, label, options, folder, _speaker(arguments.speaker))
         if is_new:
             chat.screen.dim(f"{folder} is new; the conversation and its memory are stored there")
+            if folder.name == shared.name and (shared / HISTORY_FOLDER / f"{label}.jsonl").exists():
+                chat.screen.dim(f"an earlier chat with {label} is in {shared}; --memory {shared} continues it")
         chat.talk(_reader())
+
+
+def _speaker(text: str) -> tuple[str, str]:
+    name, _, speaker_id = text.partition(":")
+    return name, speaker_id or name
 
 
 def _claim(folder: Path, stack: ExitStack) -> None:

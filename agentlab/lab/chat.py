@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -41,6 +42,8 @@ from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
 CLOSING_SECONDS = 60
+RECEIPT_SECONDS = 1.0
+"""Time to wait for the writes of a turn before its receipts are shown; later ones follow with the next turn."""
 
 
 class Chat:
@@ -141,6 +144,52 @@ class Chat:
         Raises MemoryUnavailable.
         """
         return self._loop.run_coroutine(self._facts())
+
+    def receipts_sync(self, wait_s: float = RECEIPT_SECONDS) -> list[str]:
+        """Return what memory kept since the last call, and why it kept no more, a line each.
+
+        Waits at most `wait_s` seconds for writes in the background.
+        """
+
+        async def wait() -> None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._finish_background()), wait_s)
+
+        self._loop.run_coroutine(wait())
+        return self.log.receipts(self.trace.events)
+
+    def remember_sync(self, text: str) -> Fact:
+        """Store a fact in long-term memory without a model call, and return it; a saved chat replays without it.
+
+        Raises ConfigError for a flow without a memory that others may write, and MemoryUnavailable.
+        """
+        return self._loop.run_coroutine(self._remember(text))
+
+    def forget_sync(self, fact_id: str) -> bool:
+        """Delete a fact from long-term memory; return False if there is none with this id. Raises like `remember`."""
+        return self._loop.run_coroutine(self._forget(fact_id))
+
+    async def _remember(self, text: str) -> Fact:
+        async with self._turn_lock:
+            memory = await self._writable_memory()
+            vector = None if memory.embedder is None else (await memory.embedder.embed([text]))[0]
+            new_id = f"fact_{uuid.uuid4().hex[:8]}"
+            added = await memory.add(
+                text, vector, created=self._clock(), new_id=lambda: new_id, duplicate_threshold=None
+            )
+            return added.fact
+
+    async def _forget(self, fact_id: str) -> bool:
+        async with self._turn_lock:
+            return await (await self._writable_memory()).delete(fact_id)
+
+    async def _writable_memory(self) -> Memory:
+        if self.variant.attribute("facts") is not None:
+            raise ConfigError(f"{self.variant.label} writes its memory alone; tell it the fact in a message")
+        memory = (await self._open_driver()).session.memory
+        if memory is None:
+            raise ConfigError(f"{self.variant.label} has no memory")
+        return memory
 
     async def _finish_background(self) -> None:
         async with self._turn_lock:

@@ -14,12 +14,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from agentlab.core.errors import ConfigError, os_errors_as
+from agentlab.core.events import Event
 from agentlab.core.files import append_atomically, write_atomically
 from agentlab.core.jsonl import read_rows
 from agentlab.core.messages import Message, from_json, to_json
 from agentlab.core.scratch import temp_folder_for
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document
+from agentlab.lab.receipts import receipts
 from agentlab.session.history import History
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.variants import Variant
@@ -63,6 +65,8 @@ class ChatLog:
         self.rows: list[ChatTurn] = []
         if self._file is not None and self._file.exists() and not begins_with:
             self.rows = [row for _, row in read_rows(self._file, ChatTurn)]
+        self._n_receipted = 0
+        """Number of events whose receipts were given."""
         self.is_new = not self.rows
         self.rows += [_initial_turn(turn) for turn in begins_with]
 
@@ -105,6 +109,12 @@ class ChatLog:
         if self.calls is None:
             return None
         return Recordings.open(self.calls.parent, self.calls.stem, write=True)
+
+    def receipts(self, events: Sequence[Event]) -> list[str]:
+        """Return the receipts of the conversation's events since the last call."""
+        new = events[self._n_receipted :]
+        self._n_receipted = len(events)
+        return receipts(new)
 
     def forget(self) -> None:
         self.rows.clear()
