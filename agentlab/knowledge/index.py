@@ -30,7 +30,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder
 from agentlab.data.documents import Document
@@ -83,7 +83,7 @@ async def open_index(
         raise ConfigError(f"retrieval method {method!r} needs an embedder: name one, or use bm25")
     documents = tuple(documents)
     home = folder / corpus_key(documents, embedder, max_tokens)
-    try:
+    with os_errors_as(ConfigError, f"{home}: cannot build or read the index here (", ")"):
         content = await asyncio.to_thread(_read, home, documents, embedder)
         if content is None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,8 +91,6 @@ async def open_index(
                 # Another process may have built it while this one waited for the lock.
                 content = await asyncio.to_thread(_read, home, documents, embedder)
                 content = content or await _build(home, documents, embedder, max_tokens, progress)
-    except OSError as error:
-        raise ConfigError(f"{home}: cannot build or read the index here ({error.strerror or error})") from error
     passages, words, vectors = content
     queries = None if embedder is None else query_embedder or embedder
     return DocumentIndex(f"{method} {home.name[:12]}", method, queries, documents, passages, words, vectors)

