@@ -59,7 +59,7 @@ class MemorySession(StrictModel):
         raise ValueError(f"{date!r} is not a date such as 2026-01-05 11:00")
 
     @property
-    def said_at(self) -> datetime:
+    def date_time(self) -> datetime:
         """Date and time of the session, without an offset, so that any two can be compared."""
         return datetime.fromisoformat(self.date).replace(tzinfo=None)
 
@@ -106,7 +106,7 @@ def read_memory_set(folder: Path) -> tuple[list[tuple[int, Question]], dict[str,
         ids_so_far |= {name: [name] for name in turns} | {session.session_id: turns}
         by_conversation[session.conversation_id].append(session)
     for sessions in by_conversation.values():
-        sessions.sort(key=lambda session: session.said_at)
+        sessions.sort(key=lambda session: session.date_time)
     return _read_questions(folder / "questions.jsonl", by_conversation, turn_ids), dict(by_conversation)
 
 
@@ -135,7 +135,7 @@ def _read_questions(
             turns=[turn],
             source=row.source,
             licence=row.licence,
-            metadata={"category": row.category, "today": sessions[row.conversation_id][-1].said_at.isoformat()},
+            metadata={"category": row.category, "today": sessions[row.conversation_id][-1].date_time.isoformat()},
             memory_of=row.conversation_id,
         )
         questions.append((line, question))

