@@ -25,7 +25,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
 from agentlab.core.escaping import one_line
 from agentlab.core.events import shorten
-from agentlab.core.trace import format_totals
+from agentlab.core.trace import format_totals, turn_index
 from agentlab.data.conversations import Turn
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
@@ -107,7 +107,7 @@ class TerminalChat:
                 # Ctrl-C may come before `result_of` waits for the turn.
                 self._lab.loop.cancel_and_wait(pending)
                 raise
-        turn = max(self._chat.trace.turns(), default=0)
+        turn = max(self._chat.trace.turns(), default=1)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
         for line in self._chat.receipts_sync():
             self.screen.dim(shorten(one_line(line)))
@@ -223,14 +223,15 @@ class TerminalChat:
         """answer again from a turn on, also with another flow: /fork 2 tools; alone it lists the turns"""
         turn, _, flow = argument.partition(" ")
         if not argument and self._chat.turn_rows:
-            for number, row in enumerate(self._chat.turn_rows):
+            for number, row in enumerate(self._chat.turn_rows, start=1):
                 self.screen.dim(f"{number:3}  {shorten(one_line(row.user))}")
             return
         if not turn.isdecimal():
             raise ConfigError("name the first turn to answer again: /fork 2, or /fork 2 tools")
         flow = flow.strip() or self._chat.variant.label
         self._lab.bench.variant(flow)
-        self._switch(flow, self._chat.turns_until(int(turn)))
+        first = turn_index(int(turn))
+        self._switch(flow, self._chat.turns_until(first) if first else ())
 
     def _do_save(self, argument: str) -> None:
         """export the conversation as a data set that replays: /save FOLDER"""
@@ -239,7 +240,9 @@ class TerminalChat:
         self.screen.dim(f"saved; replay it with: {command}")
         stopped = [number for number, row in enumerate(self._chat.turn_rows) if INTERRUPTED_KEY in row.metadata]
         if stopped and stopped[0] + 1 < len(self._chat.turn_rows):
-            self.screen.dim(f"turn {stopped[0]} was cancelled: a replay has only its text, and may miss later calls")
+            self.screen.dim(
+                f"turn {stopped[0] + 1} was cancelled: a replay has only its text, and may miss later calls"
+            )
 
     def _do_quit(self, argument: str) -> None:
         """end the chat"""
@@ -269,9 +272,9 @@ class TerminalChat:
         )
         chat.stream.on("question", lambda item: self._questions.put(item))
         if begins_with:
-            self.screen.dim(f"{flow} continues from turn {len(begins_with)}; memory is unchanged")
+            self.screen.dim(f"{flow} continues from turn {len(begins_with) + 1}; memory is unchanged")
         elif earlier := len(chat.log.messages):
-            self.screen.dim(f"{flow} continues after {earlier} messages; /reset starts a new conversation")
+            self.screen.dim(f"Continuing your chat with {flow} ({earlier} messages); /reset starts a new one")
         self._report_other_memories(chat.variant.memory)
         return chat
 

@@ -104,7 +104,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--timeout": {"type": float, "default": 30.0, "metavar": "S", "help": "seconds to wait for a server (default: 30)"},
     "--to": {"choices": ("csv", "parquet"), "required": True, "help": "format of the table"},
     "--trace": {**SWITCH, "help": "show every step of the flows"},
-    "--turn": {"type": count, "metavar": "T", "help": "a turn, counted from 0"},
+    "--turn": {"type": count, "metavar": "T", "help": "a turn, counted from 1"},
     "--update": {**SWITCH, "help": "write the baseline from this run"},
     "--workers": {"type": int, "metavar": "N", "help": "number of worker processes (default: CPU cores)"},
 }
@@ -142,7 +142,7 @@ NARROWED: dict[str, Settings] = {
     "replay spec": {"nargs": "*", "help": f"spec files (default: all in {RECORDED_SPECS})"},
     "gate run": {"help": "a run folder; with --sequential a spec file"},
     "show conversation": {"nargs": "?"},
-    "fork --turn": {"required": True, "help": "first turn to run again, counted from 0"},
+    "fork --turn": {"required": True, "help": "first turn to run again, counted from 1"},
     "fork --flow": {"action": "store", "help": "the new flow, a name or '{flow: tools, max_calls: 1}'"},
     "fork --mode": {"choices": ("auto", "replay"), "default": "auto", "help": "auto (default) or replay"},
     "memory --flow": {"action": "store", "help": "a flow of the run (needed if several have a memory)"},

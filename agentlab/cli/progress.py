@@ -85,7 +85,7 @@ class Display:
     def print_event(self, trace: Trace, item: StreamItem) -> None:
         """Print an event of a turn as a line; the text of the reply is left out, because it comes in pieces."""
         if line := line_of(item):
-            print_line(self._console, f"{trace.conversation} turn {item.turn}  {line}")
+            print_line(self._console, f"{trace.conversation} turn {item.turn + 1}  {line}")
 
 
 def fetch(names: Iterable[str]) -> None:

@@ -37,14 +37,16 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     """
     console = new_console()
     result = run.result
+    title, turns = f"{', '.join(result.datasets)} on {result.model}", max(each.turns for each in result.flows.values())
     verdict, comparison = recommend(run) if result.turns <= at_most else (None, None)
     if verdict:
         print_headline(console, verdict)
+        flows = f" x {len(result.flows)} flows" if len(result.flows) > 1 else ""
+        print_line(console, f"{title}, {turns} turns{flows}", "italic")
         _print_numbers(console, verdict)
         bullets = verdict.notes if show_all else verdict.notes[:MAX_BULLETS]
         for line in (*bullets, *_unknown_scores(run)):
             print_line(console, f"* {line}")
-    title = f"{', '.join(result.datasets)} on {result.model}"
     if show_all or not verdict:
         worse = _shown_worse(comparison) if comparison and console.color_system else set()
         rows = [
@@ -99,7 +101,7 @@ def _unknown_scores(run: Run) -> Iterator[str]:
     for row in run.map_turns() if run.result.mode != IMPORTED else ():
         for name, score in (row.scores or {}).items():
             if score.value is None:
-                turns_by_score[name].append(f"turn {row.turn} of {row.conversation} by {row.flow}")
+                turns_by_score[name].append(f"turn {row.turn + 1} of {row.conversation} by {row.flow}")
     for name, turns in turns_by_score.items():
         rest = f" and {len(turns) - 1} more" if len(turns) > 1 else ""
         yield f"{name} is unknown: its scorer gave no number for {turns[0]}{rest}"

@@ -114,7 +114,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
             case ModelCall(completion=Completion(message=message, usage=usage)):
                 calls = ", ".join(call.name for call in message.tool_calls)
                 content = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
-                return f"{content} [{_count(usage.input_tokens)}+{_count(usage.output_tokens)} tokens]"
+                return f"{content} [{_count(usage.input_tokens)} in, {_count(usage.output_tokens)} out]"
             case Search():
                 return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
             case ToolRun():

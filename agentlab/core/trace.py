@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.escaping import as_markdown, fenced, one_line, printable
-from agentlab.core.events import PHASES, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
+from agentlab.core.events import PHASES, Decision, EmbeddingCall, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.core.messages import Completion
 
 
@@ -145,16 +145,24 @@ class Trace:
         for listen in self.listeners:
             listen(self, event)
 
+    def at(self, index: int) -> list[Event]:
+        """Return the events of a turn by its index, which rows and events carry."""
+        return sorted([event for event in self.events if event.turn == index], key=_id)
+
     def of_turn(self, turn: int) -> list[Event]:
-        return sorted([event for event in self.events if event.turn == turn], key=_id)
+        """Return the events of a turn, counted from 1."""
+        return self.at(turn_index(turn))
 
     def turns(self) -> list[int]:
-        return sorted({event.turn for event in self.events})
+        """Return the numbers of the turns, counted from 1."""
+        return sorted({event.turn + 1 for event in self.events})
 
     def totals(self, turn: int | None = None) -> Totals:
+        """Return the sums of a turn, counted from 1, or of the conversation."""
         return fold(self.events if turn is None else self.of_turn(turn))
 
     def latency(self, turn: int) -> float:
+        """Return the seconds of the longest path of a turn, counted from 1."""
         return critical_path(self.of_turn(turn))
 
     def check(self) -> None:
@@ -162,7 +170,10 @@ class Trace:
         check_totals(self.events, f"{self.flow}/{self.conversation}")
 
     def steps(self, turn: int | None = None, details: bool = True, full: bool = False) -> str:
-        """Return the trace as an indented tree, one line an event; `full` adds requests and results."""
+        """Return the trace as an indented tree, one line an event; `full` adds requests and results.
+
+        `turn` counts from 1; without it the tree has every turn. Raises ConfigError for a turn below 1.
+        """
         turns = self.turns() if turn is None else [turn]
         lines: list[str] = []
         for number in turns:
@@ -178,6 +189,13 @@ class Trace:
     def _repr_markdown_(self) -> str:
         title = as_markdown(f"{self.flow} · {self.conversation}")
         return f"**{title}**\n\n{fenced(self.steps())}"
+
+
+def turn_index(turn: int) -> int:
+    """Return the index of a turn that a user counts from 1; raises ConfigError for less than 1."""
+    if turn < 1:
+        raise ConfigError(f"turn {turn}: turns are counted from 1")
+    return turn - 1
 
 
 def format_totals(trace: Trace, turn: int) -> str:
@@ -201,7 +219,7 @@ def tokens(input_tokens: int | None, output_tokens: int | None) -> str:
     if input_tokens is None and output_tokens is None:
         return "tokens unknown"
     before, after = ("?" if count is None else str(count) for count in (input_tokens, output_tokens))
-    return f"{before} + {after} tokens"
+    return f"{before} in, {after} out"
 
 
 def seconds(count: float | None) -> str:
@@ -304,7 +322,8 @@ def _tree(events: list[Event], details: bool, full: bool) -> list[str]:
                 if event.is_billable:
                     text += f"  {event.seconds:.2f}s"
                 if event.detail:
-                    text += f"  {shorten(one_line(event.detail), 160)}"
+                    is_refused = isinstance(event, Decision) and event.choice is False
+                    text += f"{':' if is_refused else ' '} {shorten(one_line(event.detail), 160)}"
             if event.error:
                 text += f"  FAILED: {shorten(one_line(event.error), 200)}"
             lines.append(f"{indent}{'└─' if last else '├─'} {text}")

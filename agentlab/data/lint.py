@@ -1,4 +1,4 @@
-"""Finds valid rows of a data set that are probably mistakes: `conversations.jsonl:3: turn 0 of a: the problem`.
+"""Finds valid rows of a data set that are probably mistakes: `conversations.jsonl:3: turn 1 of a: the problem`.
 
 * Duplicates: conversations with equal turns, or nearly equal ones (four of five sequences of three words are shared);
   statistics would count them as independent. Also equal documents with different ids.
@@ -41,7 +41,7 @@ _WORD = re.compile(r"\w+")
 def lint(dataset: Dataset) -> tuple[str, ...]:
     """Return findings: entries of a data set that are valid but probably not intended, one line each.
 
-    `conversations.jsonl:3: turn 0 of a: ...` names file and line, turn, conversation and problem. Findings are
+    `conversations.jsonl:3: turn 1 of a: ...` names file and line, turn, conversation and problem. Findings are
     duplicates, leaked or contradictory answers, turns that no reply can meet, and turns without an expectation.
     """
     return tuple(_findings(dataset))
@@ -75,7 +75,7 @@ def too_few_conversations(dataset: Dataset) -> str:
 
 def _location(dataset: Dataset, conversation: Conversation, turn: int | None = None) -> str:
     """Return file, line and name of a conversation or of one of its turns."""
-    name = conversation.id if turn is None else f"turn {turn} of {conversation.id}"
+    name = conversation.id if turn is None else f"turn {turn + 1} of {conversation.id}"
     return f"{location}: {name}" if (location := dataset.locations.get(conversation.id)) else name
 
 
@@ -146,7 +146,7 @@ def _leak_location(words: Sequence[str], conversation: Conversation, number: int
     texts = [("the user's message", _words(turn.user))]
     for before, earlier in enumerate(conversation.turns[:number]):
         if not earlier.scored and earlier.session == turn.session:
-            texts += [(f"the reply of turn {before}", _words(answer)) for answer in earlier.reference_answers[:1]]
+            texts += [(f"the reply of turn {before + 1}", _words(answer)) for answer in earlier.reference_answers[:1]]
     answer = f" {' '.join(words)} "
     for location, text_words in texts:
         text = f" {' '.join(text_words)} "
@@ -175,7 +175,7 @@ def _duplicates(dataset: Dataset) -> Iterator[str]:
             same = first if first is not conversation and at == number else None
             if same and turn.scored and (difference := _contradiction(turn, same.turns[number])):
                 contradicts = True
-                twin = f"turn {number} of {_other(dataset, same)}"
+                twin = f"turn {number + 1} of {_other(dataset, same)}"
                 yield f"{_location(dataset, conversation, number)}: same message as {twin}, but there {difference}"
             if not turn.scored:
                 before = numbers.setdefault(("told", before, *turn.reference_answers), len(numbers))

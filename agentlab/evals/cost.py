@@ -175,7 +175,7 @@ class Repricing:
         for trial, trace in run.traces.items():
             calls = self._calls(trace)
             for turn in trace.turns():
-                if (trial, turn) in counted:
+                if (trial, turn - 1) in counted:
                     events = trace.of_turn(turn)
                     repriced = [calls.get(event.id, event) for event in events]
                     flows.append(trial[0])

@@ -58,9 +58,9 @@ async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence
     query = turn.text
     with session.step("retrieve_documents"):
         settings: DocumentSettings = session.settings
-        problem = "" if settings.rag_retrieval else "it is switched off"
-        problem = problem if session.index is not None else "no documents are indexed"
-        if not session.decide("rag_retrieval available", not problem, problem):
+        problem = "" if settings.rag_retrieval else "retrieval is switched off"
+        problem = problem if session.index is not None else "none indexed"
+        if not session.decide("documents available", not problem, problem):
             return ()
         is_useful = any(map(str.isalnum, query)) and not _only_greets(query, history, settings.retrieval_decision)
         if not session.decide("should_use_retrieval", is_useful, "" if is_useful else "nothing is to be looked up"):

@@ -1,6 +1,6 @@
 """Continues a recorded run from a turn with another flow, prompt, model or memory.
 
-forked = al.fork("results/a", 2, model="openai/my-model")       # keeps turns 0 and 1, plays the rest
+forked = al.fork("results/a", 3, model="openai/my-model")       # keeps turns 1 and 2, plays the rest
 forked = al.fork("results/a", 2, flow="tools", replace_flow="rag_only")
 al.compare(al.open_run("results/a"), forked)                    # compares the new turns
 """
@@ -14,6 +14,7 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError, RunError
+from agentlab.core.trace import turn_index
 from agentlab.evals.play.fork import Fork
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
@@ -34,7 +35,9 @@ def fork(
     out: str | Path | None = None,
     **overrides: Any,
 ) -> Run:
-    """Keep the first `turn` turns of every conversation of a run, play the others, and return the new run.
+    """Keep the turns before `turn` of every conversation of a run, play the others, and return the new run.
+
+    `turn` counts from 1: with 3 the fork keeps turns 1 and 2.
 
     `flow`, a name or an entry of a spec, replaces the flow `replace_flow` (needed if the run has several). Without
     `flow`, each flow continues itself. `overrides` are keys of the spec, such as `model` or `retrieval__top_k`.
@@ -48,10 +51,10 @@ def fork(
         raise RunError(
             f"{run.path} has no recordings, so its turns cannot be copied; run it with --mode record or auto"
         )
+    first = turn_index(turn)
     longest = max((row.turn for row in run.turn_rows()), default=-1) + 1
-    if not 0 <= turn < longest:
-        last = longest - 1
-        raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; keep 0 to {last}")
+    if first >= longest:
+        raise RunError(f"turn {turn}: the longest conversation of {run.path} has {longest} turns; name 1 to {longest}")
     changed = {key.replace("__", "."): value for key, value in overrides.items()}
     for key in changed:
         if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
@@ -75,7 +78,7 @@ def fork(
     }
     source_variants = {new.name: make_variant(source, old) for new, old in zip(new_flows, flows, strict=True)}
     with Lab(make_spec(data, changed, "the fork")) as lab:
-        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=turn, source_variants=source_variants))
+        return lab.run_sync(out=out, fork=Fork(of=str(run.path), turn=first, source_variants=source_variants))
 
 
 def _without(changed: Mapping[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

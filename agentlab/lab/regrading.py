@@ -93,6 +93,6 @@ def _check_questions(run: Run, datasets: Sequence[Dataset]) -> None:
         turns = by_name.get((row.dataset, row.conversation), [])
         if row.turn >= len(turns) or turns[row.turn].user != row.user:
             raise RunError(
-                f"{run.path}: the data set {row.dataset} has another question now (turn {row.turn} of"
+                f"{run.path}: the data set {row.dataset} has another question now (turn {row.turn + 1} of"
                 f" {row.conversation}), so it cannot grade these replies; restore the data set or run it again"
             )

@@ -63,6 +63,7 @@ class Run(StoredRun):
         omitted = ("reply", "totals", "phases", "scores", "published")
         for row in self.turn_rows():
             values = {name: value for name, value in columns(row).items() if name not in omitted}
+            values["turn"] += 1
             rows.append({**values, "reply": row.reply.text if row.reply else "", **row.costs()})
         return frame_of(rows)
 
@@ -75,7 +76,7 @@ class Run(StoredRun):
         for (flow, conversation, epoch), trace in self.traces.items():
             for event in trace.events:
                 row: dict[str, Any] = {"flow": flow, "conversation": conversation, "epoch": epoch}
-                row |= {name: getattr(event, name) for name in EVENT_COLUMNS}
+                row |= {name: getattr(event, name) for name in EVENT_COLUMNS} | {"turn": event.turn + 1}
                 if isinstance(event, ModelCall) and event.completion is not None:
                     row |= {name: getattr(event.completion.usage, name) for name in USAGE_COLUMNS}
                     row["cost_usd"] = event.cost_usd
@@ -90,7 +91,7 @@ class Run(StoredRun):
         rows = []
         for row in self.rows():
             values = columns(row)
-            turn = {name: values[name] for name in TURN_COLUMNS if name in values}
+            turn = {name: values[name] for name in TURN_COLUMNS if name in values} | {"turn": row.turn + 1}
             rows += [{**turn, "metric": metric, **columns(score)} for metric, score in (row.scores or {}).items()]
         return frame_of(rows)
 
@@ -105,7 +106,8 @@ class Run(StoredRun):
         from agentlab.evals.store.frames import frame_of
 
         return frame_of(
-            [{name: getattr(each, name) for name in CAUSE_COLUMNS} for each in causes(self)], [*CAUSE_COLUMNS]
+            [{name: getattr(each, name) for name in CAUSE_COLUMNS} | {"turn": each.turn + 1} for each in causes(self)],
+            [*CAUSE_COLUMNS],
         )
 
     def passing(self, metric: str, k: int | None = None) -> pd.DataFrame:

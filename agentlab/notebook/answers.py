@@ -25,7 +25,7 @@ class FlowAnswer:
     model: str
     trace: Trace
     turn: int = 0
-    """Number of the turn in the trace."""
+    """Index of the turn in the trace."""
     reply: Reply | None = None
     error: str | None = None
 
@@ -39,7 +39,7 @@ class FlowAnswer:
 
     @property
     def events(self) -> list[Event]:
-        return self.trace.of_turn(self.turn)
+        return self.trace.at(self.turn)
 
     @property
     def truncation(self) -> str:
@@ -56,7 +56,7 @@ class FlowAnswer:
 
     @property
     def costs(self) -> str:
-        return format_totals(self.trace, self.turn)
+        return format_totals(self.trace, self.turn + 1)
 
     def __str__(self) -> str:
         lines = [f"{'  ' * depth}{render.tag(event)}: {render.headline(event)}" for depth, event in self.steps]

@@ -12,7 +12,7 @@ from agentlab.models import weights
 from agentlab.notebook.controls import FITS, PICKER, WRAPS, field
 from agentlab.notebook.render import SMALL, STYLE, html_text
 
-ALONE = "(no other)"
+ALONE = "none"
 AS_GIVEN, NO_DOCUMENTS = "(as given)", "(none)"
 
 
@@ -25,7 +25,7 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
         models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; clear it to list models"
         self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
-        self.second_flow = ipywidgets.Dropdown(options=[ALONE, *flows], description="beside", layout=PICKER)
+        self.second_flow = ipywidgets.Dropdown(options=[ALONE, *flows], description="compare with", layout=PICKER)
         self.model, self.model_beside = (field("model", used[0], models, placeholder=hint) for _ in range(2))
         self.model_beside.layout.display = "none"
         self.speaker = field("speaker", speaker, placeholder="NAME:ID")

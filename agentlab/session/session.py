@@ -115,7 +115,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def turn_events(self) -> list[Event]:
         """Return the events of the current turn so far."""
-        return self.trace.of_turn(self._clock.scope.turn)
+        return self.trace.at(self._clock.scope.turn)
 
     def turn_passages(self) -> tuple[Passage, ...]:
         """Return the passages retrieved so far in this turn, in their order and without duplicates."""

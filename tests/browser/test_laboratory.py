@@ -93,7 +93,7 @@ def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, j
     assert left["x"] < right["x"]
     page.locator(".agentlab-running").first.wait_for(state="detached")
 
-    page.get_by_label("beside").select_option("(no other)")
+    page.get_by_label("compare with").select_option("none")
     window(chat).get_by_text("a new conversation").wait_for()
     chat.ask("And how high?")
     chat.wait_for("reply", 2, "Second")

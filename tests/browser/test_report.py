@@ -161,7 +161,13 @@ def test_equal_flows_have_no_cause(show):
 def test_filters_show_what_they_say(show):
     page = show("troubled")
     assert counted(page) == 60
-    for name, rows in (("failed", 6), ("flipped", 31), ("disagree", 31), ("cut off", 1), ("all turns", 60)):
+    for name, rows in (
+        ("failed", 6),
+        ("right in one, wrong in another", 31),
+        ("flows disagree", 31),
+        ("replies cut", 1),
+        ("all turns", 60),
+    ):
         page.locator("#filters button", has_text=name).click()
         assert counted(page) == rows, name
     choose = page.locator("#filters")
@@ -177,7 +183,7 @@ def test_filters_show_what_they_say(show):
     choose.get_by_label("cause").select_option(failed)
     assert counted(page) == 6
     first_row(page, "FAILED: RuntimeError")
-    page.locator("#trouble .cause", has_text="cut off by max_tokens").click()
+    page.locator("#trouble .cause", has_text="reply cut at 2 tokens").click()
     assert counted(page) == 1
     first_row(page, "question 9")
 
@@ -203,7 +209,7 @@ def test_the_drawer_shows_the_turn_to_scale_with_passages_and_prompts(show):
     page.get_by_role("button", name=f"Trace of {WHOLE}, c04 turn 2", exact=True).click()
     drawer = page.locator("dialog[open]")
     drawer.wait_for()
-    page.get_by_label("beside").select_option(label="no other")
+    page.get_by_label("compare with").select_option(label="none")
     bars = drawer.locator(".step .track i")
     assert bars.count() == 3
     colours = [bar.evaluate("i => getComputedStyle(i).backgroundColor") for bar in bars.all()]
@@ -233,7 +239,7 @@ def test_everything_is_reached_by_the_keyboard_alone(show):
                 return
         raise AssertionError(f"{text} is not reached")
 
-    tab_to("cut off")
+    tab_to("reply cut at 2 tokens")
     page.keyboard.press("Enter")
     assert counted(page) == 1
     tab_to("all turns")

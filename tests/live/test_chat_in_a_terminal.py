@@ -54,7 +54,7 @@ def test_chat_replies_cancels_ends_and_saves(flow, terminal, tmp_path):
     chat.expect(">")
     chat.sendline("/quit")
     chat.expect(pexpect.EOF)
-    chat = terminal(flow, "continues after")
+    chat = terminal(flow, "Continuing your chat with")
     chat.sendline("Tell me a long story about a dog and a cat.")
     chat.expect(LINE_TAKEN)
     chat.expect(r"available|complete|recall|embed|context|history|attempt|memor")

@@ -31,9 +31,9 @@ def test_background_work_is_joined_counted_and_not_waited_for(dataset, tmp_path)
     flow = recorded.summary["flows"]["forgetful"]
     assert flow["llm_calls"] == 12 and flow["phases"]["summarize"]["calls"] == 6
     trace = recorded.trace("forgetful", "c0")
-    first, second = (event for event in trace.of_turn(0) if isinstance(event, ModelCall))
+    first, second = (event for event in trace.at(0) if isinstance(event, ModelCall))
     assert (first.background, second.background) == (False, True)
-    assert trace.latency(0) == first.seconds
+    assert trace.latency(1) == first.seconds
     assert replay_invariants(replay(dataset, tmp_path / "b", flows=[forgetful], concurrency=5)) == replay_invariants(
         recorded
     )

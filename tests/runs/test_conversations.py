@@ -25,7 +25,7 @@ def test_unscored_turns_enter_the_history_and_sessions_clear_it(tmp_path, own_ho
         run = laboratory.run_sync(out=tmp_path / "run")
     assert [m.text for m in model.requests[0].messages[1:-1]] == ["Hello", "Good day"]
     assert len(model.requests[1].messages) == 2
-    assert list(run.turns["turn"]) == [1, 2]
+    assert list(run.turns["turn"]) == [2, 3]
 
 
 def test_tools_a_conversation_brings_are_served_from_its_recorded_results(tmp_path, own_home):

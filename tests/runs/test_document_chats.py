@@ -103,7 +103,7 @@ def test_the_decision_and_the_search_itself_can_be_switched_off(opened):
     assert len(searches(always)) == 1
     never, _ = opened({"flow": "rag_only", "rag_retrieval": False}, "Fine.")
     never.say_sync("How wide is a goal?")
-    assert decisions(never)["rag_retrieval available"] is False and not searches(never)
+    assert decisions(never)["documents available"] is False and not searches(never)
 
 
 def test_the_reply_that_is_shown_carries_its_sources_and_no_marker_dangles(opened):

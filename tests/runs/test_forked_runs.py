@@ -40,7 +40,7 @@ def replies(run: Run) -> dict[tuple[str, str, int], str]:
 
 
 def test_an_unchanged_fork_asks_nothing_and_is_the_same_to_the_bit(run):
-    same = fork(run, 2, mode="replay", out="same")
+    same = fork(run, 3, mode="replay", out="same")
     assert replies(same) == replies(run)
     assert [row.totals for row in same.turn_rows()] == [row.totals for row in run.turn_rows()]
     assert (same.result.recordings.new, same.result.recordings.missing) == (0, 0)
@@ -49,13 +49,13 @@ def test_an_unchanged_fork_asks_nothing_and_is_the_same_to_the_bit(run):
 
 
 def test_new_model_answers_later_turns_and_reads_the_history(run):
-    forked = fork(run, 3, model="scripted/other.yaml", out="other")
+    forked = fork(run, 4, model="scripted/other.yaml", out="other")
     before, after = replies(run), replies(forked)
     assert {key for key in before if before[key] != after[key]} == {key for key in before if key[2] == 3}
     assert {text for key, text in after.items() if key[2] == 3} == {"other words"}
     assert forked.result.recordings.new == 4, "one a flow and conversation"
     trace = forked.trace("rag_only", "a")
-    asked = next(event for event in trace.of_turn(3) if isinstance(event, ModelCall))
+    asked = next(event for event in trace.at(3) if isinstance(event, ModelCall))
     assert asked.model == "scripted/other.yaml"
     assert [m.text for m in asked.request.messages if m.role == "agent"] == [
         before["rag_only", "a", n] for n in range(3)
@@ -64,14 +64,14 @@ def test_new_model_answers_later_turns_and_reads_the_history(run):
 
 def test_fork_replaces_a_flow(run, capsys):
     flow = "{flow: rag_only, label: brief, prompts: {system: Be brief.}}"
-    assert main(["fork", "first", "--turn", "2", "--replace-flow", "tools", "--flow", flow, "--out", "brief"]) == 0
+    assert main(["fork", "first", "--turn", "3", "--replace-flow", "tools", "--flow", flow, "--out", "brief"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "from turn 2 on" in shown and "A: tools (first) B: brief (brief)" in shown
+    assert "from turn 3 on" in shown and "A: tools (first) B: brief (brief)" in shown
     forked = open_run("brief")
     assert forked.folder.header["fork"] == {"of": "first", "turn": 2, "flows": {"brief": "tools"}}
     old, new = replies(run), replies(forked)
     assert all(new["brief", name, n] == old["tools", name, n] for name in "ab" for n in (0, 1))
-    call = next(e for e in forked.trace("brief", "b").of_turn(2) if isinstance(e, ModelCall))
+    call = next(e for e in forked.trace("brief", "b").at(2) if isinstance(e, ModelCall))
     assert call.request.messages[0].text == "Be brief." and old["tools", "b", 1] in str(call.request.messages)
 
 
@@ -88,17 +88,18 @@ def test_fork_copies_facts_to_another_memory_or_drops_them(tmp_path, monkeypatch
         lab.run_sync(out="first")
 
     def brought(run: Run) -> int:
-        events = run.trace("coordinator", "a").of_turn(1)
+        events = run.trace("coordinator", "a").at(1)
         return sum(len(event.facts) for event in events if event.kind == "memory" and event.op == "recall")
 
     assert brought(open_run("first")) == 1
-    assert brought(fork("first", 1, memory="textfile", out="text")) == 1
-    assert brought(fork("first", 1, memory="none", out="none")) == 0
+    assert brought(fork("first", 2, memory="textfile", out="text")) == 1
+    assert brought(fork("first", 2, memory="none", out="none")) == 0
 
 
 def test_impossible_fork_is_one_line(run, capsys):
     for arguments, told in [
-        (["--turn", "4"], "the longest conversation of first has 4 turns; keep 0 to 3"),
+        (["--turn", "5"], "the longest conversation of first has 4 turns; name 1 to 4"),
+        (["--turn", "0"], "turn 0: turns are counted from 1"),
         (["--turn", "1", "--set", "limit=1"], "limit: a fork cannot change it"),
         (["--turn", "1", "--flow", "tools"], "--replace-flow rag_only or --replace-flow tools"),
         (["--turn", "1", "--replace-flow", "tool"], "unknown flow of this run 'tool'"),

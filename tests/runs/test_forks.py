@@ -82,8 +82,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
 
 
 def test_a_fork_in_the_terminal_is_saved_and_replays(typed, capsys):
-    shown = typed("How wide?", "How high?", "/fork 1", "How deep?", "/save forked", "/quit")
-    assert "rag_only continues from turn 1" in shown
+    shown = typed("How wide?", "How high?", "/fork 2", "How deep?", "/save forked", "/quit")
+    assert "rag_only continues from turn 2" in shown
     rows = json.loads(Path("forked/conversations.jsonl").read_text())["turns"]
     assert [(row["user"], row.get("scored", True)) for row in rows] == [("How wide?", False), ("How deep?", True)]
     assert main(["run", "forked/spec.yaml"]) == 0
@@ -91,11 +91,19 @@ def test_a_fork_in_the_terminal_is_saved_and_replays(typed, capsys):
 
 
 def test_fork_continues_with_another_flow_and_does_so_again_later(typed):
-    assert "tools continues from turn 1" in typed("How wide?", "/fork 1 tools", "How deep?", "/quit")
-    assert "tools continues after" in typed("/quit", flow="tools")
+    assert "tools continues from turn 2" in typed("How wide?", "/fork 2 tools", "How deep?", "/quit")
+    assert "Continuing your chat with tools (" in typed("/quit", flow="tools")
 
 
-@pytest.mark.parametrize(("line", "told"), [("/fork", "0  How wide?"), ("/fork x", "name the first"), ("/fork 7", "1")])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/fork", "1  How wide?"),
+        ("/fork 0", "turn 0: turns are counted from 1"),
+        ("/fork x", "name the first"),
+        ("/fork 7", "1"),
+    ],
+)
 def test_fork_without_a_turn_is_one_line_and_the_chat_continues(typed, line, told):
     shown = typed("How wide?", line, "How high?", "/quit")
     assert told in shown and "reply 1" in shown

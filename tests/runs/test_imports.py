@@ -67,7 +67,7 @@ def test_a_row_without_an_answer_is_a_turn_that_failed_and_counts(folder):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", None, error="timed out"))))
     run = al.import_predictions(folder, "run")
     assert run.result.flows["once"].errors == 1
-    failed = run.scores[(run.scores.flow == "once") & (run.scores.conversation == "q0") & (run.scores.turn == 0)]
+    failed = run.scores[(run.scores.flow == "once") & (run.scores.conversation == "q0") & (run.scores.turn == 1)]
     assert set(failed[failed.metric != "published_em"].value) == {0.0}
     assert "timed out" in failed.reason.iloc[0]
 
@@ -75,7 +75,7 @@ def test_a_row_without_an_answer_is_a_turn_that_failed_and_counts(folder):
 def test_people_and_programs_that_rated_an_answer_become_measures(folder):
     noted = {"f1": 0.5, "automatic": {"RougeL": 0.25}, "human": {"faithful": {"r1": 4, "r2": 1, "r3": 3}}}
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", published=noted))))
-    scores = al.import_predictions(folder, "run").scores.query("flow == 'once' and conversation == 'q0' and turn == 0")
+    scores = al.import_predictions(folder, "run").scores.query("flow == 'once' and conversation == 'q0' and turn == 1")
     values = dict(zip(scores.metric, scores.value, strict=True))
     assert (values["published_f1"], values["published_automatic_RougeL"]) == (0.5, 0.25)
     assert values["published_human_faithful"] == 3, "the median of the raters"
@@ -243,7 +243,7 @@ def test_table_is_shown_for_more_answers_than_fit_in_memory(folder, capsys, monk
     shown = capsys.readouterr().out
     assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
     assert "comparison of 48 turns skipped" in shown
-    assert "agentlab show run --all" in shown and "agentlab compare run" in shown
+    assert "(show --all: every measure, pair and cause)" in shown and "agentlab compare run" in shown
     monkeypatch.setattr("agentlab.lab.run.Run.map_turns", None)
     monkeypatch.setattr("agentlab.lab.run.Run.turn_rows", None)
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 0, "no turn is read for it"

@@ -78,5 +78,5 @@ def test_message_repeated_after_a_refusal_replays(tmp_path, own_home):
 def test_save_names_the_cancelled_turn(typed):
     Path("stores.py").write_text(STORES)
     shown = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."]).splitlines()
-    told = [at for at, line in enumerate(shown) if line.startswith("turn 1 was cancelled: a replay has only its text")]
+    told = [at for at, line in enumerate(shown) if line.startswith("turn 2 was cancelled: a replay has only its text")]
     assert len(told) == 1 and told[0] > next(at for at, line in enumerate(shown) if "late/spec.yaml" in line)

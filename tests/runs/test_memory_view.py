@@ -31,7 +31,7 @@ def test_memory_view_of_a_conversation(tmp_path, monkeypatch, own_home, capsys):
     view = run.memory("a")
     first = next(iter(view.facts.values()))
     assert "I live in Bern with two dogs" in first.fact.text
-    assert (first.written, first.read, first.replaced_by) == (0, [1], None) and len(view.stored) == 2
+    assert (first.written, first.read, first.replaced_by) == (1, [2], None) and len(view.stored) == 2
     assert "I live in Bern" in view._repr_html_()
     assert main(["memory", "run", "a"]) == 0
     assert first.fact.id in capsys.readouterr().out

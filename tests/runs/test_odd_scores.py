@@ -82,7 +82,7 @@ def test_scorer_without_a_value_is_unknown_and_named(played, capsys, value):
     assert run.summary["flows"]["answers"]["scores"]["odd"]["mean"] is None
     assert run.turn_values["answers"]["c", 0, 0]["odd"] == 0.5, "the run can be read"
     show_run(run)
-    assert "odd is unknown: its scorer gave no number for turn 1 of c by answers" in capsys.readouterr().out
+    assert "odd is unknown: its scorer gave no number for turn 2 of c by answers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_scorer_without_a_value_is_unknown_and_named(played, capsys, value):
 )
 def test_score_that_is_no_number_is_one_line_and_replies_stay(played, value, tmp_path):
     with pytest.raises(
-        RunError, match=r"grading turn 1 of c by answers for odd failed: .*\(scorer my_scorer\)"
+        RunError, match=r"grading turn 2 of c by answers for odd failed: .*\(scorer my_scorer\)"
     ) as told:
         played(value)
     assert "\n" not in str(told.value)

@@ -73,7 +73,7 @@ def test_a_conversation_is_played_again_from_the_turn_that_failed(run, failure):
     assert list(again.turns["reply"]) == ["answer to one", "answer to two", "answer to three", "answer to one"]
     assert (again.result.status, again.result.flows["talks"].errors, again.header["asked_again"]) == ("complete", 0, 2)
     assert again.result.flows["talks"].llm_calls == 4
-    (last,) = [each for each in again.trace("talks", "a").of_turn(2) if isinstance(each, ModelCall)]
+    (last,) = [each for each in again.trace("talks", "a").at(2) if isinstance(each, ModelCall)]
     said = [message.text for message in last.request.messages]
     assert said == ["one", "answer to one", "two", "answer to two", "three"]
 

@@ -49,7 +49,7 @@ def test_replay_with_misses_counts_causes_and_is_incomplete(dataset, tmp_path):
     assert told["missing"] == sum(told["causes"].values()) > 0
     assert set(told["causes"]) <= {"seed", "history"} and told["causes"]["seed"] >= 9
     assert all(flow["errors"] == flow["turns"] for flow in run.summary["flows"].values())
-    (first,) = [n for n in run.trace("rag_only", "c0").of_turn(0) if isinstance(n, Notice) and n.name == "not_recorded"]
+    (first,) = [n for n in run.trace("rag_only", "c0").at(0) if isinstance(n, Notice) and n.name == "not_recorded"]
     assert "seed is 8, was 7" in first.text and "run.jsonl:" in first.text
 
 

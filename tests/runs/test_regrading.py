@@ -52,7 +52,7 @@ def test_changed_expectations_count_if_questions_are_equal(data, tmp_path, capsy
     assert al.open_run(run.path).result.flows["answering"].scores["exact_match"].mean == 0
     file.write_text(file.read_text().replace("c01 1", "something else"))
     assert main(["score", str(run.path)]) == 1
-    assert "has another question now (turn 1 of c01)" in capsys.readouterr().err
+    assert "has another question now (turn 2 of c01)" in capsys.readouterr().err
 
 
 def test_a_scorer_that_breaks_leaves_a_run_that_nothing_is_compared_with(data, tmp_path, monkeypatch, capsys):

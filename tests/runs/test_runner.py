@@ -159,7 +159,7 @@ def test_a_scorer_that_fails_is_named_and_the_replies_are_kept(dataset, tmp_path
 
     monkeypatch.setattr("agentlab.evals.scorers.answer.score", broken)
     with lab(dataset, flows=["rag_only"]) as laboratory:
-        with pytest.raises(RunError, match=r"grading turn 0 of c0 by rag_only for answer_f1.* KeyError: 'weight'"):
+        with pytest.raises(RunError, match=r"grading turn 1 of c0 by rag_only for answer_f1.* KeyError: 'weight'"):
             laboratory.run_sync(out=tmp_path / "run")
         monkeypatch.undo()
         monkeypatch.setenv("AGENTLAB_HOME", str(tmp_path / "home"))

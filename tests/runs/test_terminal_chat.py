@@ -47,7 +47,7 @@ def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
 def test_the_conversation_is_there_again_and_can_be_left(typed):
     typed("rag_only", ["I am Anna."], ["Hello Anna."])
     shown = typed("rag_only", ["Who am I?", "/reset", "And now?"], ["Anna.", "Nobody."])
-    assert "rag_only continues after 2 messages; /reset starts a new conversation" in shown
+    assert "Continuing your chat with rag_only (2 messages); /reset starts a new one" in shown
     assert "a new conversation; memory stays" in shown
 
 

@@ -45,20 +45,20 @@ def test_quit_ends_the_chat_whatever_comes_after_it(typed):
 def test_fork_lists_turns_and_an_empty_fork_can_be_forked(typed):
     shown = typed(
         "rag_only",
-        ["/fork", "How wide?", "How high?", "/fork", "/fork 1", "/fork 9", "/fork 1 tools", "And?", "/fork"],
+        ["/fork", "How wide?", "How high?", "/fork", "/fork 2", "/fork 10", "/fork 2 tools", "And?", "/fork"],
         ["7.32 m"],
     ).splitlines()
     assert "name the first turn to answer again: /fork 2, or /fork 2 tools" in shown
-    assert [shown.count(line) for line in ("  0  How wide?", "  1  How high?", "  1  And?")] == [2, 1, 1]
+    assert [shown.count(line) for line in ("  1  How wide?", "  2  How high?", "  2  And?")] == [2, 1, 1]
     assert "turn 9: this conversation has 1 turns so far" in shown
-    assert "rag_only continues from turn 1; memory is unchanged" in shown
-    assert "tools continues from turn 1; memory is unchanged" in shown
+    assert "rag_only continues from turn 2; memory is unchanged" in shown
+    assert "tools continues from turn 2; memory is unchanged" in shown
 
 
 def test_forked_ego_does_not_know_later_turns(typed):
     """It did: it took up the short-term memory of the conversation that it leaves, later turns included."""
     shown = typed(
-        "ego", ["I am Anna.", "I play the oboe.", "/fork 1", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
+        "ego", ["I am Anna.", "I play the oboe.", "/fork 2", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
     )
     listed = [line for line in shown.splitlines() if line.startswith("short-")]
     assert [line.split("[ego ")[1] for line in listed if "[ego" in line] == [
@@ -87,7 +87,7 @@ def test_data_folder_of_an_agent_is_saved_and_a_replay_leaves_it(typed, capsys):
 
 
 def test_a_forked_layered_agent_replays(typed, capsys):
-    typed("ego", ["I am Anna.", "I play the oboe.", "/fork 1", "And now?", "/save forked"], EGO_REPLIES, *EGO)
+    typed("ego", ["I am Anna.", "I play the oboe.", "/fork 2", "And now?", "/save forked"], EGO_REPLIES, *EGO)
     assert main(["run", "forked/spec.yaml"]) == 0
     said = capsys.readouterr().out
     assert " 0 new" in said and "NOT RECORDED" not in said

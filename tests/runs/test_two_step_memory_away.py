@@ -33,7 +33,7 @@ def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
     """Return the prompt of the last call of the turn."""
     conversation, turn = text.split()
     trace = run.trace(flow, conversation)
-    last = [e for e in trace.of_turn(int(turn[1:])) if isinstance(e, ModelCall)][-1]
+    last = [e for e in trace.at(int(turn[1:])) if isinstance(e, ModelCall)][-1]
     return "\n".join(message.text for message in last.request.messages)
 
 
@@ -98,7 +98,7 @@ def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, mon
     away = []
     for text in NOTING:
         conversation, turn = text.split()
-        operations = [e for e in run.trace("chatbox", conversation).of_turn(int(turn[1:])) if isinstance(e, MemoryOp)]
+        operations = [e for e in run.trace("chatbox", conversation).at(int(turn[1:])) if isinstance(e, MemoryOp)]
         assert len(operations) == 2
         if any(operation.error for operation in operations):
             away.append(text)

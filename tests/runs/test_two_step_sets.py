@@ -71,8 +71,8 @@ def test_the_assistant_set_runs_on_the_tools_it_brings(tmp_path, own_home, flow,
         for name in {*brought} & (in_loop | ({*WRITES} if flow == "chatbox" else set())):
             assert brought[name] in seen, name
         for number, turn in enumerate(conversation.turns):
-            check_results(trace.of_turn(number), turn.tool_results, brought)
-            spoken = [e.request.messages for e in trace.of_turn(number) if isinstance(e, ModelCall)][-1]
+            check_results(trace.at(number), turn.tool_results, brought)
+            spoken = [e.request.messages for e in trace.at(number) if isinstance(e, ModelCall)][-1]
             said = [m for m in spoken if m.role == "user" and not m.text.startswith("Tool ")][-1]
             name = turn.speaker.name if turn.speaker else None
             assert said.name == name
@@ -130,7 +130,7 @@ def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protoco
     for conversation in conversations:
         trace = run.trace(flow, conversation.id)
         for number, turn in enumerate(conversation.turns):
-            events = trace.of_turn(number)
+            events = trace.at(number)
             written = [e for e in events if isinstance(e, MemoryOp) and e.op == "remember"]
             assert len(written) == (len(plans[turn.user].writes) if flow == "chatbox" else 0)
             asked = next(e.request.messages for e in events if isinstance(e, ModelCall))

@@ -268,7 +268,7 @@ def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
         trace = run.traces.get(row.trial) if case.is_poor else None
-        if case.is_poor and (match := cause_of(replace(case, events=trace.of_turn(row.turn) if trace else ()))):
+        if case.is_poor and (match := cause_of(replace(case, events=trace.at(row.turn) if trace else ()))):
             cause, (event, why) = match
             key = row.flow, row.conversation, row.turn, row.epoch
             result.append(Cause(*key, cause, event.id if event else None, event.title if event else "", why))

@@ -45,7 +45,7 @@ def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tupl
     fault = ""
     for row in rows:
         if not costs.of_turn(row.turn).is_close_to(row.totals):
-            fault = fault or f"turn {row.turn} of {row.conversation} does not add up to its calls"
+            fault = fault or f"turn {row.turn + 1} of {row.conversation} does not add up to its calls"
     return (costs if len(events) == len(trace.events) else None), fault
 
 
@@ -77,7 +77,7 @@ def grade(
         except (Exception, SystemExit, KeyboardInterrupt) as failure:
             if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # Ctrl-C; in another thread only the scorer itself can raise it
-            location = f"turn {row.turn} of {row.conversation} by {row.flow}"
+            location = f"turn {row.turn + 1} of {row.conversation} by {row.flow}"
             raise RunError(
                 f"{path}: grading {location} for {', '.join(metrics)} failed: {type(failure).__name__}: {failure}"
                 f" (scorer {getattr(scorer, '__name__', type(scorer).__name__)})."
@@ -128,7 +128,7 @@ class Grader:
         if row.reply is not None:
             outcome = TurnOutcome(
                 reply=row.reply,
-                events=trace.of_turn(row.turn),
+                events=trace.at(row.turn),
                 embed=embed_on_loop,
                 events_before=[*filled, *(event for event in trace.events if event.turn < row.turn)],
                 turns_before=conversation.turns[: row.turn],

@@ -254,7 +254,7 @@ def _passages(run: StoredRun, row: TurnRow, documents: Mapping[str, str]) -> tup
     if run.result.mode == IMPORTED:
         return None
     # A trial without events has no trace.
-    events = run.traces[row.trial].of_turn(row.turn) if row.trial in run.traces else []
+    events = run.traces[row.trial].at(row.turn) if row.trial in run.traces else []
     searches = [event for event in events if isinstance(event, Search)]
     return tuple(dict.fromkeys(passage.text for search in searches for passage in search.passages))
 

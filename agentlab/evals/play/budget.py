@@ -28,7 +28,7 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
     table.
     """
     variants, spec = bench.variants, bench.spec
-    conversations = sum(len(d.conversations) for d in datasets) * len(variants) * spec.epochs
+    conversations = sum(len(d.conversations) for d in datasets) * spec.epochs
     turns = sum(d.turns for d in datasets) * spec.epochs
     writes = 0
     if spec.ingest == "flow":
@@ -39,8 +39,8 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
     calls = [v.attribute("CALLS_PER_TURN", 1.0) * turns + (writes if v.memory else 0) for v in variants]
     # A flow without CALLS_PER_TURN is assumed to make one call per turn.
     bound = "at least" if any(v.attribute("CALLS_PER_TURN") is None for v in variants) else "about"
-    flows = f" over {len(variants)} flows" if len(variants) > 1 else ""
-    work = f"{conversations} conversations, {turns * len(variants)} turns{flows}, {bound} {sum(calls):.0f} model calls"
+    flows = f" x {len(variants)} flows" if len(variants) > 1 else ""
+    work = f"{conversations} conversations, {turns} turns{flows}, {bound} {sum(calls):.0f} model calls"
     if spec.mode == "replay":
         return f"{work}, all from recordings: no model calls, no cost"
 

@@ -200,7 +200,7 @@ def _check_disk(session: Session, result: TurnResult) -> None:
     """Raise RunError if a full disk made the turn or its memory fail."""
     if result.failure is None and session.memory is None:
         return
-    events = session.trace.of_turn(result.number)
+    events = session.trace.at(result.number)
     unavailable = [e.text for e in events if isinstance(e, Notice) and e.name == MEMORY_UNAVAILABLE]
     for why in (result.failure, *unavailable):
         if is_disk_full(why):

@@ -172,7 +172,7 @@ class RunState:
     async def record_turn(self, trial: Trial, trace: Trace, result: TurnResult) -> None:
         """Grade a turn and write its row."""
         wall_seconds = time.perf_counter() - result.started_at
-        events = trace.of_turn(result.number)
+        events = trace.at(result.number)
         row = TurnRow(
             flow=trace.flow,
             dataset=trial.dataset.name,

@@ -31,7 +31,7 @@ from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
 from agentlab.evals.store.atomic_folder import atomic_folder
 from agentlab.evals.store.folder import RunFolder
-from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary, turn_name
+from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.workbench.spec import Spec, make_spec
@@ -66,7 +66,7 @@ class AnswerCoverage:
             return f"epoch {row.epoch} is out of range; the largest is {MAX_EPOCHS - 1}"
         answered = self.answered[row.system, row.epoch]
         if (row.conversation, row.turn) in answered:
-            name = turn_name((row.conversation, row.turn, row.epoch))
+            name = f"turn {row.turn} of {row.conversation}"
             return f"duplicate answer of {row.system} to {name}; give a second try its own epoch"
         answered.add((row.conversation, row.turn))
         return None

@@ -176,7 +176,7 @@ class Content:
                 if row.error is not None:
                     affected["failed", shorten(row.error, 160)].append(position)
                 trace = traces.get(row.trial)
-                for cause in {*_problem_kinds(trace.of_turn(row.turn) if trace else ())}:
+                for cause in {*_problem_kinds(trace.at(row.turn) if trace else ())}:
                     affected[cause].append(position)
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
@@ -282,7 +282,7 @@ def _expected_kind(turn: Turn) -> str:
 def _problem_kinds(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
-            yield CUT_OFF, f"by max_tokens ({event.request.max_tokens})"
+            yield CUT_OFF, f"cut at {event.request.max_tokens} tokens"
         if isinstance(event, Notice) and event.name == NOT_RECORDED:
             yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
 
@@ -304,7 +304,7 @@ def _mean(name: str, graded: Sequence[tuple[str, float | None]]) -> tuple[float 
 
 
 def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
-    events = trace.of_turn(row.turn) if trace else ()
+    events = trace.at(row.turn) if trace else ()
     scores = [[metric, _short(score.value), score.reason] for metric, score in (row.scores or {}).items()]
     return {"events": [_event(event) for event in events if _is_listed(event)], "scores": scores}
 

@@ -97,7 +97,7 @@ function drawCall(event, before) {
   let shared = 0;
   while (shared < Math.min(prompt.length, earlier.length) && prompt[shared] === earlier[shared]) shared += 1;
   const share = prompt.length ? shared / prompt.length : 0;
-  const facts = [event.model, `${usage.input_tokens ?? "?"} + ${usage.output_tokens ?? "?"} tokens`, usage.cached_tokens != null && `${usage.cached_tokens} cached`, before && `first ${Math.round(share * 100)} % as in the previous call`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited >= 0.01 && `waited ${took(event.waited)}`].filter(Boolean);
+  const facts = [event.model, `${usage.input_tokens ?? "?"} in, ${usage.output_tokens ?? "?"} out`, usage.cached_tokens != null && `${usage.cached_tokens} cached`, before && `first ${Math.round(share * 100)} % as in the previous call`, event.completion?.finish_reason === "length" && "stopped at max_tokens", event.waited >= 0.01 && `waited ${took(event.waited)}`].filter(Boolean);
   return [
     h("p", { class: "note" }, facts.join(" · ")),
     folded(`prompt, ${prompt.length.toLocaleString("en")} characters`, false, h("pre", {}, h("span", { class: "prefix", title: "sent before; a prefix cache can serve it" }, prompt.slice(0, shared)), prompt.slice(shared))),
@@ -151,7 +151,7 @@ function drawHead(play, reply, scores) {
   const failed = at(D.plays[play].values[failedAt], opened.row), get = (name) => at(D.plays[play].values[indexOf(name)], opened.row);
   return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
-    h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} + ${number(get("output_tokens"))} tokens · ${took(get("latency_s"))}`),
+    h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`),
     h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
 }
 
@@ -169,7 +169,7 @@ async function openDrawer(row, play, beside = "") {
   const plays = [play, ...(beside === "" ? [] : [+beside])];
   const options = all(D.plays.length).filter((each) => at(D.plays[each].there, row)).map((each) => [each, D.flows[D.plays[each].flow] + (D.plays[each].epoch ? `, epoch ${D.plays[each].epoch}` : "")]);
   const place = rowsFound.indexOf(row), go = (step) => () => rowsFound[place + step] != null && openDrawer(rowsFound[place + step], play, beside);
-  const bar = h("div", { class: "axes" }, select("flow", options, play, (v) => openDrawer(row, +v, beside)), select("beside", [["", "no other"], ...options.filter(([each]) => each !== play)], beside, (v) => openDrawer(row, play, v)),
+  const bar = h("div", { class: "axes" }, select("flow", options, play, (v) => openDrawer(row, +v, beside)), select("compare with", [["", "none"], ...options.filter(([each]) => each !== play)], beside, (v) => openDrawer(row, play, v)),
     h("button", { type: "button", disabled: place < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: place < 0 || place >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
   const turns = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
   const steps = turns.map((each) => each.events);
@@ -190,6 +190,6 @@ async function openDrawer(row, play, beside = "") {
     body.append(...plays.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
   if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "No difference: all steps are equal."));
-  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
+  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

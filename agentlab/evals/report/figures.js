@@ -126,7 +126,7 @@ function drawPlot() {
   });
   const names = [svg("text", { class: "axis", x: width - right, y: height - 6, "text-anchor": "end" }, `${mx.title} →`), svg("text", { class: "axis", x: 0, y: 12 }, `↑ ${my.title}`)];
   const figure = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows by cost and quality" }, grid, svg("polyline", { class: "front", points: line }), names, dots);
-  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, `Bars are 95 % intervals over conversations; ${front.length > 1 ? "the dashed line joins the flows that no other flow beats in both" : `${front.length ? D.flows[front[0].flow] : "none"} is at least as good as every other flow in both`}. Click a flow to show only that flow below.`));
+  byId("plot").replaceChildren(head, figure, h("p", { class: "note" }, `Bars are 95 % intervals over conversations; ${front.length > 1 ? "the dashed line joins the flows that are each best at something" : `${front.length ? D.flows[front[0].flow] : "none"} is at least as good as every other flow in both`}. Click a flow to show only that flow below.`));
 }
 
 function drawForest() {

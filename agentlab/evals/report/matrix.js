@@ -1,7 +1,7 @@
 // The sections of the page: verdict, what went wrong, slices, the matrix of turns and flows, run details. Rows are added
 // during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
-const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "flipped"], ["disagree", "disagree"], ["cut off", "cut off"], ["not recorded", "not recorded"]];
+const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["cut off", "replies cut"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
 let qualities = [], deciding = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
@@ -112,13 +112,14 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
     const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
-    const label = `${cause.kind}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
+    const words = cause.kind !== "cut off" ? cause.kind : `${cause.at.length === 1 ? "reply" : "replies"} ${cause.text}`;
+    const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
     // The text of a rule is long and always the same; an error needs its text.
-    return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${cause.kind}`), FILTERS.some(([name]) => name === cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+    return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
-  const none = h("p", { class: "fine" }, "No turn failed, no reply was cut off, no call is missing.");
-  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "weakest (not tested):"), weak) : "");
+  const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
+  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
 
 function drawSlices() {
@@ -208,11 +209,11 @@ function drawRow(row) {
     const repeats = playsOf[flow].filter((play) => at(D.plays[play].there, row)).map((play, i) => {
       const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), reply = h("div", { class: "reply" }, "…");
       boxes.push([play, reply]);
-      const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
+      const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn + 1}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
       const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
       const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.kind))];
-      const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" + ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", reply, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} tokens · ${took(get("latency_s"))}`, open));
+      const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" in, ");
+      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", reply, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });
@@ -221,7 +222,7 @@ function drawRow(row) {
     gold.replaceChildren(...expected.map((line) => h("p", {}, line)));
     for (const [play, box] of boxes) box.textContent = (at(D.plays[play].values[failedAt], row) ? "FAILED: " : "") + (replies[play] || (replies[play] === "" ? "(an empty reply)" : ""));
   });
-  return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
+  return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn + 1}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
 }
 
 function moveThrough(event) {

@@ -17,7 +17,7 @@ from rich.text import Text
 from agentlab.core.errors import RunError
 from agentlab.core.escaping import as_html, one_line, printable
 from agentlab.core.plugins import unknown_name
-from agentlab.core.trace import Trace, seconds, tokens
+from agentlab.core.trace import Trace, seconds, tokens, turn_index
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.compare.causes import Cause
 from agentlab.evals.report.tables import Terminal, print_line
@@ -43,15 +43,16 @@ class ConversationView:
     only_turn: int | None = None
 
     def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> ConversationView:
-        """Return the view of some flows, or of one turn, counted from 0; raise RunError if there is none."""
+        """Return the view of some flows, or of one turn, counted from 1; raise RunError if there is none."""
         names = {row.flow for row in self.played}
         for flow in flows:
             if flow not in names:
                 raise RunError(unknown_name(f"flow of {self.conversation}", flow, names))
         turns = len(self.gold.turns) if self.gold else 1 + max(row.turn for row in self.played)
-        if turn is not None and turn >= turns:
-            raise RunError(f"turn {turn}: {self.conversation} has turns 0 to {turns - 1}")
-        return replace(self, played=[row for row in self.played if row.flow in (flows or names)], only_turn=turn)
+        only = None if turn is None else turn_index(turn)
+        if only is not None and only >= turns:
+            raise RunError(f"turn {turn}: {self.conversation} has turns 1 to {turns}")
+        return replace(self, played=[row for row in self.played if row.flow in (flows or names)], only_turn=only)
 
     def print_to(self, console: Console, traces: Mapping[TrialKey, Trace] | None = None, *, full: bool = False) -> None:
         """Print each turn with all replies side by side; with `traces`, with the steps that led to each reply."""
@@ -65,7 +66,7 @@ class ConversationView:
             if turn and turn.scored and number not in numbers:
                 continue  # the run stopped before this turn
             answers = [row for row in self.played if row.turn == number]
-            print_line(console, f"turn {number} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
+            print_line(console, f"turn {number + 1} of {self.conversation}{'' if answers else ' (not asked)'}", "bold")
             print_line(console, f"asked: {turn.user if turn else answers[0].user}")
             for line in expected(turn):
                 print_line(console, line, "cyan")
@@ -77,7 +78,7 @@ class ConversationView:
 
     def _print_steps(self, console: Console, row: TurnRow, trace: Trace | None, full: bool) -> None:
         print_line(console, _title(row), "bold")
-        if trace and (steps := trace.steps(row.turn, full=full)):
+        if trace and (steps := trace.steps(row.turn + 1, full=full)):
             console.print(Text(steps), soft_wrap=True)
         print_line(console, f"reply: {row.reply.text}" if row.reply else f"FAILED: {row.error}")
         if cause := self.causes.get((row.flow, row.turn, row.epoch)):

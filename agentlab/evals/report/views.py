@@ -158,7 +158,10 @@ class Matrix:
                     reply = row.reply.text or "(an empty reply)" if row.reply else f"FAILED: {row.error}"
                     replies.append(_truncated(reply) + score)
                 cells.append("\n".join(replies))
-            heading = [f"{key[0]} · turn {key[1]}", *map(_truncated, (question, *expected(self._content.turn(key))))]
+            heading = [
+                f"{key[0]} · turn {key[1] + 1}",
+                *map(_truncated, (question, *expected(self._content.turn(key)))),
+            ]
             lines.append(["\n".join(heading), *cells])
         return lines
 

@@ -176,7 +176,8 @@ def format_number(value: float | None, sign: str = "") -> str:
 
 
 def turn_name(key: TurnKey) -> str:
-    return f"turn {key[1]} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
+    """Return the name of a turn, which counts from 1."""
+    return f"turn {key[1] + 1} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
 
 
 Row = tuple[str, str, list[str]]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FactHistory:
-    """Fact and its history; turns count from 0."""
+    """Fact and its history; turns count from 1."""
 
     fact: Fact
     written: int | None = None
@@ -42,9 +42,9 @@ class MemoryView:
             for fact in op.facts:
                 history = self.facts.setdefault(fact.id, FactHistory(fact))
                 if op.op == "recall":
-                    history.read.append(op.turn)
+                    history.read.append(op.turn + 1)
                 elif op.written:
-                    history.written = op.turn
+                    history.written = op.turn + 1
                     if op.replaces in self.facts:
                         self.facts[op.replaces].replaced_by = fact.id
 

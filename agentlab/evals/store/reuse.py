@@ -42,7 +42,9 @@ def reuse(flows: Sequence[FlowFold], mode: str) -> Reuse | None:
 def misses(traces: Iterable[Trace]) -> list[str]:
     """Return one line for each recording miss, with all differences from the nearest recording."""
     return [
-        f"{t.flow} {t.conversation} turn {notice.turn}: {notice.text}" for t in traces for notice in recording_misses(t)
+        f"{t.flow} {t.conversation} turn {notice.turn + 1}: {notice.text}"
+        for t in traces
+        for notice in recording_misses(t)
     ]
 
 
@@ -50,11 +52,12 @@ def reuse_lines(reused: Reuse) -> list[str]:
     """Return a few lines that summarise reuse for people."""
     numbers = {name: "?" if number is None else number for name, number in reused.billed.items()}
     usd = "" if reused.billed["cost_usd"] is None else f", ${numbers['cost_usd']:.4f}"
-    tokens = f"{numbers['input_tokens']} + {numbers['output_tokens']} tokens"
+    tokens = f"{numbers['input_tokens']} tokens in, {numbers['output_tokens']} out"
     lines = [f"model calls: {reused.reused} reused, {reused.new} new ({tokens}{usd} billed now)"]
     if reused.missing:
         lines.append(f"NOT RECORDED: {reused.missing} calls; their turns failed. --mode auto records the missing ones")
     lines += [f"  {count} x {cause}" for cause, count in reused.causes.items()]
-    lines += ["{flow} {conversation} from turn {turn} on: {why}".format(**miss) for miss in reused.diverged[:SHOWN]]
+    for miss in reused.diverged[:SHOWN]:
+        lines.append(f"{miss['flow']} {miss['conversation']} from turn {miss['turn'] + 1} on: {miss['why']}")
     rest = len(reused.diverged) - SHOWN
     return [*lines, *([f"... and {rest} more conversations"] if rest > 0 else [])]

@@ -195,7 +195,7 @@ class StoredRun:
             flows[row.flow][row.key] = values = measures_of(row)
             for name, value in values.items():
                 if value is not None and not -MAX_VALUE <= value <= MAX_VALUE:
-                    location = one_line(f"turn {row.turn} of {row.conversation} by {row.flow}: {name}")
+                    location = one_line(f"turn {row.turn + 1} of {row.conversation} by {row.flow}: {name}")
                     raise RunError(f"{self.path}: {location} is beyond {MAX_VALUE:g}, so it was not measured")
         for label, flow in self.result.flows.items():
             sums = [cost.name for cost in COSTS if cost.name not in ("failed", LATENCY)]

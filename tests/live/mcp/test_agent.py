@@ -47,7 +47,7 @@ def test_agent_is_offered_fitting_tools_of_a_hundred(servers):
         assert chat.say_sync("What will the weather be like in Oslo?").text
         chat.say_sync("And what else?")
     assert ("getForecast", None) in [(e.call.name, e.error) for e in chat.trace.events if isinstance(e, ToolRun)]
-    chosen = next(e for e in chat.trace.of_turn(0) if isinstance(e, Decision) and e.name == "tools offered")
+    chosen = next(e for e in chat.trace.at(0) if isinstance(e, Decision) and e.name == "tools offered")
     assert str(chosen.choice).endswith(" of 104") and "of them share words" in chosen.why
     plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
     assert "- getForecast(city): The weather of the next days." in plans[0] and "- question(question)" in plans[0]

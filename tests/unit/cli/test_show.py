@@ -52,10 +52,10 @@ def test_show_prints_every_whole_reply_beside_question_and_reference(run, capsys
     assert main(["show", "run", "c1"]) == 0
     shown = capsys.readouterr().out
     for part in (
-        "turn 0 of c1 (not asked)",
+        "turn 1 of c1 (not asked)",
         "asked: Hello <b>there</b>",
         "reference: 410 grams. | 450",
-        "turn 1 of c1",
+        "turn 2 of c1",
     ):
         assert part in shown
     for part in (
@@ -64,7 +64,7 @@ def test_show_prints_every_whole_reply_beside_question_and_reference(run, capsys
         "FAILED:",
         "answer_f1 0.00",
         "refusal_accuracy 0.00",
-        " tokens",
+        " out, ",
     ):
         assert part in shown
     words = shown.replace("│", " ").split()
@@ -98,17 +98,19 @@ def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
 def test_a_trace_begins_with_the_question_and_ends_with_reply_and_scores(run, capsys):
     assert main(["show", "--trace", "run", "c1", "--flow", "answers"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    turn = lines[lines.index("turn 1 of c1") : lines.index("turn 2 of c1")]
+    turn = lines[lines.index("turn 2 of c1") : lines.index("turn 3 of c1")]
     expected = ("asked: How heavy is the ball?", "reference: 410 grams. | 450", "relevant: ball", "answers")
     at = [turn.index(line) for line in (*expected, f"reply: {LONG}")]
     assert at == sorted(at) and "[system]" not in "\n".join(lines)
     assert any(line.startswith("answer_f1 0.") and "nearest reference: " in line for line in turn[at[-1] :])
     assert any("call_tool no_such_tool" in line for line in turn[: at[-1]])
-    assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--turn", "2"]) == 0
+    assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--turn", "3"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("turn 2 of c1\nasked: Who won?") and shown.count("reply: ") == 1
-    assert main(["show", "run", "c1", "--turn", "3"]) == 1
-    assert "turn 3: c1 has turns 0 to 2" in capsys.readouterr().err
+    assert shown.startswith("turn 3 of c1\nasked: Who won?") and shown.count("reply: ") == 1
+    assert main(["show", "run", "c1", "--turn", "4"]) == 1
+    assert "turn 4: c1 has turns 1 to 3" in capsys.readouterr().err
+    assert main(["show", "run", "c1", "--turn", "0"]) == 1
+    assert capsys.readouterr().err == "agentlab: turn 0: turns are counted from 1\n"
 
 
 def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
@@ -131,7 +133,7 @@ def test_a_flow_that_always_failed_has_a_trace(run, capsys):
     assert "c2  fails" in capsys.readouterr().out
     assert main(["show", "--trace", "run", "c2", "--flow", "fails"]) == 0
     shown = capsys.readouterr().out
-    assert "turn 1 of c2\nasked: How heavy is the ball?\nreference:" in shown
+    assert "turn 2 of c2\nasked: How heavy is the ball?\nreference:" in shown
     assert "fails\n" in shown and "FAILED: RuntimeError: nothing was asked" in shown
     assert main(["show", "--trace", "run", "c2", "--flow", "fals"]) == 1
     assert "Did you mean 'fails'?" in capsys.readouterr().err

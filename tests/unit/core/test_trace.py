@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.events import (
     PHASES,
     Decision,
@@ -178,3 +178,10 @@ def test_critical_path_keeps_no_reference_to_events():
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_turns_are_counted_from_1():
+    trace = Trace(flow="f", conversation="c")
+    with pytest.raises(ConfigError, match="turn 0: turns are counted from 1"):
+        trace.steps(0)
+    assert trace.turns() == [] and trace.of_turn(1) == []

@@ -32,15 +32,15 @@ def test_impossible_expectations_are_reported_before_a_run(tmp_path, own_home, c
     folder = write(tmp_path / "set", GOOD, odd, corpus=[{"doc_id": "d", "title": "", "text": "Closed on Monday."}])
     place = f"{folder / 'conversations.jsonl'}:2: "
     assert list(lint(load_dataset(folder))) == [
-        f"{place}turn 0 of odd: no_call: contradicts expected_calls",
-        f"{place}turn 1 of odd: call_order: unknown order 'sequenc'; use 'sequence' or 'any'",
-        f"{place}turn 1 of odd: expected_calls: cancel is not a tool of the conversation",
-        f"{place}turn 2 of odd: expected_calls: book has no argument date",
-        f"{place}turn 3 of odd: expected_memory: add has no content",
+        f"{place}turn 1 of odd: no_call: contradicts expected_calls",
+        f"{place}turn 2 of odd: call_order: unknown order 'sequenc'; use 'sequence' or 'any'",
+        f"{place}turn 2 of odd: expected_calls: cancel is not a tool of the conversation",
+        f"{place}turn 3 of odd: expected_calls: book has no argument date",
+        f"{place}turn 4 of odd: expected_memory: add has no content",
     ]
     with al.Lab(model=Scripted(["x"], loop=True), datasets=[folder], embedder="hashing/hashing-64") as lab:
         lab.run_sync(out=tmp_path / "run")
-    assert f"{place}turn 0 of odd: no_call: contradicts expected_calls (and 4 more)" in caplog.text
+    assert f"{place}turn 1 of odd: no_call: contradicts expected_calls (and 4 more)" in caplog.text
 
 
 LONG = [f"Question number {n} about the colour of the house at the end of street {n}?" for n in range(9)]
@@ -73,14 +73,14 @@ def call(**more: object) -> dict:
             [one("a", asked(" ".join(LONG), "x")), one("b", asked(" ".join(LONG) + " Please.", "x"))],
             "2: b: nearly the same turns as a in row 1",
         ),
-        ([one("a", asked("I say the house is red. What?", "The house is red"))], "1: turn 0 of a: reference_answers: "),
+        ([one("a", asked("I say the house is red. What?", "The house is red"))], "1: turn 1 of a: reference_answers: "),
         (
             [one("a", asked("Colour?", "The house is red", scored=False), asked("Which?", "The house is red."))],
-            "'The house is red.' already occurs in the reply of turn 0",
+            "'The house is red.' already occurs in the reply of turn 1",
         ),
         (
             [one("a", asked("Hi?", "Red")), one("b", asked("Hi?", "Blue"), asked("And?", "x"))],
-            "2: turn 0 of b: same message as turn 0 of a in row 1, but there 'Red' is right",
+            "2: turn 1 of b: same message as turn 1 of a in row 1, but there 'Red' is right",
         ),
         ([one("a", asked("Hi?", "Red")), one("b", {"user": "Hi?", "unanswerable": True})], "unanswerable is false"),
         (
@@ -103,8 +103,8 @@ def call(**more: object) -> dict:
             [one("a", {"user": "x", "needs_document_lookup": False, "relevant_doc_ids": ["d"]})],
             "lookup: false, but 'd'",
         ),
-        ([one("a", {"user": "x"})], "turn 0 of a: the turn has no expectation"),
-        ([one("a", asked(" ", "Red"))], "turn 0 of a: user: the message is empty"),
+        ([one("a", {"user": "x"})], "turn 1 of a: the turn has no expectation"),
+        ([one("a", asked(" ", "Red"))], "turn 1 of a: user: the message is empty"),
         ([one("a", asked("x", "..."))], "'...' has no word that a reply could share"),
         ([one("a", call(), tools=[TOOL])], "book requires day, but no value of it is accepted"),
         ([one("a", call(accepted_arguments={"day": []}), tools=[TOOL])], "book accepts no value of day"),
@@ -167,7 +167,7 @@ def test_equal_questions_to_different_memories_are_no_duplicates(tmp_path, capsy
     folder = write_told(tmp_path / "told", sessions=told, questions=questions)
     assert main(["lint", str(folder)]) == 1
     found = capsys.readouterr().out.splitlines()[0]
-    assert "questions.jsonl:3: turn 0 of q2: same message as turn 0 of q0 in row 1" in found
+    assert "questions.jsonl:3: turn 1 of q2: same message as turn 1 of q0 in row 1" in found
 
 
 def test_near_duplicates_among_thousands_are_found_fast(tmp_path):

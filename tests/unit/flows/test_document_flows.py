@@ -29,11 +29,11 @@ def requests(session) -> list:
 async def test_rag_only_follows_its_diagram():
     session = session_over(rag_only, Scripted([ANSWER]), ListIndex(OFFSIDE, BALL))
     reply = await rag_only.respond(ASK, session)
-    assert session.trace.steps(0, details=False) == dedent(
+    assert session.trace.steps(1, details=False) == dedent(
         """\
         ├─ load_conversation
         ├─ retrieve_documents
-        │  ├─ rag_retrieval available? yes
+        │  ├─ documents available? yes
         │  ├─ should_use_retrieval? yes
         │  └─ retrieve_context
         │     ├─ embed
@@ -58,7 +58,7 @@ async def test_rag_only_follows_its_diagram():
 async def test_tools_follows_its_diagram():
     session = session_over(tools, Scripted([LOOKUP, ANSWER]), ListIndex(OFFSIDE, BALL))
     reply = await tools.respond(ASK, session)
-    assert session.trace.steps(0, details=False) == dedent(
+    assert session.trace.steps(1, details=False) == dedent(
         """\
         ├─ load_conversation
         ├─ generate_response_with_tools
@@ -91,7 +91,7 @@ async def test_tools_follows_its_diagram():
 async def test_fallback_follows_its_diagram():
     session = session_over(tools_rag_fallback, Scripted(["I think so.", ANSWER]), ListIndex(OFFSIDE, BALL))
     reply = await tools_rag_fallback.respond(ASK, session)
-    assert session.trace.steps(0, details=False) == dedent(
+    assert session.trace.steps(1, details=False) == dedent(
         """\
         ├─ load_conversation
         ├─ generate_response_with_tools
@@ -99,7 +99,7 @@ async def test_fallback_follows_its_diagram():
         │  └─ complete (answer; tools: lookup_documents)
         ├─ fallback needed? yes
         ├─ retrieve_documents
-        │  ├─ rag_retrieval available? yes
+        │  ├─ documents available? yes
         │  ├─ should_use_retrieval? yes
         │  └─ retrieve_context
         │     ├─ embed
@@ -150,7 +150,7 @@ async def test_no_fallback_after_a_look_up():
     session = session_over(tools_rag_fallback, Scripted([LOOKUP, ANSWER]), ListIndex(OFFSIDE))
     await tools_rag_fallback.respond(ASK, session)
     assert counts(session.trace.totals()) == (2, 1, 1)
-    assert "fallback needed? no" in session.trace.steps(0)
+    assert "fallback needed? no" in session.trace.steps(1)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ async def test_a_rejected_look_up_counts_as_called_and_is_explained_to_the_model
     await tools_rag_fallback.respond(ASK, session)
     assert counts(session.trace.totals()) == (2, 0, 1)
     assert requests(session)[1].messages[-1].text.startswith("Error: ")
-    assert "fallback needed? no" in session.trace.steps(0)
+    assert "fallback needed? no" in session.trace.steps(1)
 
 
 async def test_first_reply_stays_without_passages():
@@ -181,7 +181,7 @@ async def test_a_turn_without_words_is_not_searched():
     session = session_over(rag_only, Scripted(["?"]), ListIndex(OFFSIDE))
     await rag_only.respond(UserTurn(text="?!"), session)
     assert counts(session.trace.totals()) == (1, 0, 0)
-    assert "should_use_retrieval? no" in session.trace.steps(0)
+    assert "should_use_retrieval? no" in session.trace.steps(1)
 
 
 async def test_several_calls_in_one_reply_are_all_answered_in_order():
@@ -206,7 +206,7 @@ async def test_the_loop_ends_at_its_limit_with_an_answer():
     reply = await tools.respond(ASK, session)
     assert reply.text == "Finally."
     assert [r.tool_choice for r in requests(session)] == ["auto", "auto", "none"]
-    assert "tool limit reached? yes" in session.trace.steps(0)
+    assert "tool limit reached? yes" in session.trace.steps(1)
 
 
 async def test_a_call_of_an_unknown_tool_is_answered_with_what_there_is():
@@ -243,6 +243,6 @@ async def test_a_rewritten_query_is_one_more_call_in_a_phase_of_its_own():
     session.begin_turn(1)
     await rag_only.respond(UserTurn(text="And how heavy is it?"), session)
     assert session.index.embedder.asked == [ASK.text, "weight of the ball"]
-    assert [counts(session.trace.totals(turn)) for turn in (0, 1)] == [(1, 1, 0), (2, 1, 0)]
-    assert list(Costs.of(session.trace.of_turn(1)).phases) == ["rewrite", "retrieve", "answer"]
+    assert [counts(session.trace.totals(turn)) for turn in (1, 2)] == [(1, 1, 0), (2, 1, 0)]
+    assert list(Costs.of(session.trace.at(1)).phases) == ["rewrite", "retrieve", "answer"]
     assert requests(session)[-1].messages[-1].text.endswith("And how heavy is it?")

@@ -81,7 +81,7 @@ async def test_stop_in_mid_reply_keeps_the_text_and_the_chat_continues(lab_over)
     await until(lambda: "interrupted" in "".join(lines(chat)))
     assert "one two" in turn.reply.value and "three" not in turn.reply.value
     assert "stopped" in turn.footer.value
-    await until(lambda: f"{chat.chat.trace.latency(0):.2f} s" in turn.footer.value and chat.chat.trace.latency(0) > 0)
+    await until(lambda: f"{chat.chat.trace.latency(1):.2f} s" in turn.footer.value and chat.chat.trace.latency(1) > 0)
     assert "1 model call " in turn.footer.value and "tokens unknown" in turn.footer.value
     model.go.set()
     assert (await chat.say("Count again")).text == "one two three four"
@@ -93,11 +93,12 @@ async def test_last_turn_shows_the_trace(lab_over):
     await chat.say("Warm up")
     chat.flow.value = "tools_rag_fallback"
     await chat.say("How wide is a goal?")
-    totals = chat.chat.trace.totals(0)
+    totals = chat.chat.trace.totals(1)
     assert (totals.llm_calls, totals.embedding_calls) == (2, 1)
     footer = chat.turns[-1].footer.value
-    assert f"2 model calls · 1 embedding call · 0 tool calls · {totals.input_tokens} + {totals.output_tokens}" in footer
-    assert f"{chat.chat.trace.latency(0):.2f} s" in footer and "cost unknown" in footer
+    sums = f"{totals.input_tokens} in, {totals.output_tokens} out"
+    assert f"2 model calls · 1 embedding call · 0 tool calls · {sums}" in footer
+    assert f"{chat.chat.trace.latency(1):.2f} s" in footer and "cost unknown" in footer
     assert ANSWER in chat.turns[-1].reply.value and "I think so." not in chat.turns[-1].reply.value
     assert any("I think so." in line for line in lines(chat)), "the first attempt is still to be read in its line"
     assert any("fallback needed? yes" in line for line in lines(chat))
@@ -264,5 +265,5 @@ async def test_work_in_the_background_belongs_to_its_turn_and_never_to_the_reply
     for turn, number in ((first, 0), (second, 1)):
         assert "It is a woodwind." in turn.reply.value and "insights" not in turn.reply.value
         await until(lambda turn=turn: any("reflect" in step.value for step in turn.steps.children))
-        totals = chat.chat.trace.totals(number)
+        totals = chat.chat.trace.totals(number + 1)
         assert turn.footer.value.count(f"{totals.llm_calls} model calls") == 1

@@ -29,7 +29,7 @@ async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
     assert "    = Seven metres.\n" in text
     for answer in shown.answers:
         totals = answer.trace.totals()
-        assert f"{totals.input_tokens} + {totals.output_tokens} tokens" in str(answer).splitlines()[-1]
+        assert f"{totals.input_tokens} in, {totals.output_tokens} out" in str(answer).splitlines()[-1]
     html = shown._repr_html_()
     assert html.count("<td") == 3 and "<script" not in html and "&lt;script&gt;" in html
     assert shown["tools"].reply.text == "Seven metres."

@@ -169,7 +169,7 @@ def test_a_turn_that_was_scored_on_one_side_only_is_an_error(data, tmp_path):
         if (row["flow"], row["conversation"]) == ("b", "c02"):
             del row["scores"]["exact_match"]
     turns.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(RunError, match="turn 0 of c02 has exact_match on one side only"):
+    with pytest.raises(RunError, match="turn 1 of c02 has exact_match on one side only"):
         compare(open_run(run.path))
 
 
@@ -234,7 +234,7 @@ def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
         "A: a   B: [b]",
         "A: a   B: c",
         "answer_f1",
-        "lost: answer_f1 1 -> 0, turn 1 of c04: c04 1\n    a: blue  [",
+        "lost: answer_f1 1 -> 0, turn 2 of c04: c04 1\n    a: blue  [",
         "    [b]: no idea  [",
         "exchangeable",
     ):

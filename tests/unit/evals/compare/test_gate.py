@@ -235,7 +235,7 @@ def test_incomparable_runs_are_refused(data, baseline, tmp_path):
     baseline.write_text("".join(line for line in lines if '"c03"' not in line))
     assert "2 turns of the run are not in the baseline, so not gated" in gate(both, baseline).notes
     baseline.write_text(lines[0] + lines[1].replace('"c00"', '"c99"'))
-    with pytest.raises(RunError, match="turn 0 of c99 of answering is in the baseline and not in the run"):
+    with pytest.raises(RunError, match="turn 1 of c99 of answering is in the baseline and not in the run"):
         gate(both, baseline)
 
 
@@ -296,12 +296,12 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert len(shown) <= 20
     assert "worse turns" not in shown
     assert any(
-        line.startswith("worst turns of answering (--explain has more): answer_f1 1 -> 0, turn 0 of c00")
+        line.startswith("worst turns of answering (--explain has more): answer_f1 1 -> 0, turn 1 of c00")
         for line in shown
     )
     assert main([*command, "--explain"]) == 2
     explained = capsys.readouterr().out
-    assert "answering: answer_f1 1 -> 0, turn 0 of c00: c00 0\n        run: no idea  [" in explained
+    assert "answering: answer_f1 1 -> 0, turn 1 of c00: c00 0\n        run: no idea  [" in explained
     assert main([*command, "--margin=answer_f1=1", "--summary", str(tmp_path / "own.md")]) == 0
     assert main([*command, "--margin", "answer_f1"]) == 1
     assert "--margin: expected measure=number, as in answer_f1=0.1, not 'answer_f1'" in capsys.readouterr().err

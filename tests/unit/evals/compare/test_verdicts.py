@@ -83,7 +83,7 @@ def test_one_unknown_turn_makes_the_measure_unknown():
 def test_a_measure_that_one_side_does_not_have_is_one_line():
     with pytest.raises(RunError, match="primary: unknown measure 'a'"):
         evaluate_measures(columns(b=[1.0]), columns(b=[1.0]), {}, 0.05, ["a"])
-    with pytest.raises(RunError, match="turn 0 of c000 has a on one side only"):
+    with pytest.raises(RunError, match="turn 1 of c000 has a on one side only"):
         evaluate_measures(columns(a=[1.0, 1.0]), columns(b=[1.0, 1.0]), {}, 0.05, ["a"])
 
 

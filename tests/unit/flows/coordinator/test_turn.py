@@ -21,7 +21,7 @@ async def test_a_turn_prints_as_the_steps_of_its_description():
     assert await say(session, "Tomorrow?") == ["Sunny, and you are free."]
     steps = [line.lstrip("├─└│ ").split("  ")[0] for line in session.trace.steps().splitlines()]
     assert steps == [
-        "turn 0",
+        "turn 1",
         "load_conversation",
         "save_message user",
         "add_to_history",

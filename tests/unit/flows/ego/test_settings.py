@@ -84,7 +84,7 @@ async def test_the_token_limit_counts_what_is_not_english_and_what_tools_ask(tex
     await session.run_background()
     await ego.respond(UserTurn(text="Go on"), session)
     await session.run_background()
-    runs = [e for e in session.trace.of_turn(1) if isinstance(e, ToolRun)]
+    runs = [e for e in session.trace.at(1) if isinstance(e, ToolRun)]
     assert (runs[0].error is None) == fits
     assert max(len(r.messages[-1].text) for r in model.requests) < 4000 * 4
 
