@@ -18,7 +18,7 @@ from agentlab.evals.judge import judging
 from agentlab.evals.judge.judge_report import JudgeReport, replies
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.judge.scores import add_to_run, grades
+from agentlab.evals.judge.scores import add_to_run, judge_scores
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 
@@ -55,7 +55,7 @@ def judge(
         judgements = lab.loop.run_coroutine(
             judging.judge(lab.bench, run, loaded_rubric, known_answer_count=known_answers, on_progress=on_progress)
         )
-    scores = grades(run, judgements)
+    scores = judge_scores(run, judgements)
     report = JudgeReport(run, judgements, scores, human_labels)
     add_to_run(run, judgements, scores)
     report.save(run)

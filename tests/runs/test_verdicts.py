@@ -57,7 +57,7 @@ def judged(tmp_path: Path, own_home: Path):
             judge.said = str(nothing)
             return None
         judge.said = str(report)
-        return report.judged.judgements[0].value(report.judged.rubric)
+        return report.result.judgements[0].value(report.result.rubric)
 
     judge.run = tmp_path / "run"
     return judge

@@ -1,6 +1,6 @@
 """Report on a judge: its mean for each flow, corrected by human labels, and its eligibility as a primary measure.
 
-report = JudgeReport(run, result, grades(run, result), read_labels(Path("labels.csv"), replies(run)))
+report = JudgeReport(run, result, judge_scores(run, result), read_labels(Path("labels.csv"), replies(run)))
 print(report)
 """
 
@@ -37,13 +37,13 @@ class JudgeReport:
         self,
         run: StoredRun,
         result: JudgeResult,
-        grades: Mapping[ReplyKey, StoredScore],
+        scores: Mapping[ReplyKey, StoredScore],
         labels: Mapping[ReplyKey, float | None],
     ) -> None:
         self.result = result
         self.flows = list(run.result.flows)
-        values = {reply: grade.value for reply, grade in grades.items() if grade.value is not None}
-        turns = dict.fromkeys(reply[1:] for reply in grades)
+        values = {reply: score.value for reply, score in scores.items() if score.value is not None}
+        turns = dict.fromkeys(reply[1:] for reply in scores)
         # Flows are compared on the turns where each has a score.
         self.turns = [turn for turn in turns if all((flow, *turn) in values for flow in self.flows)]
         self.turns_without_verdict = len(turns) - len(self.turns)

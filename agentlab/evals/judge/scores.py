@@ -1,4 +1,4 @@
-"""Adds the grades of a judge to the scores of its run."""
+"""Adds the scores of a judge to those of its run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise_score
 
 
-def grades(run: StoredRun, result: JudgeResult) -> dict[ReplyKey, StoredScore]:
+def judge_scores(run: StoredRun, result: JudgeResult) -> dict[ReplyKey, StoredScore]:
     """Return the score of each reply to a turn of the rubric: 0 if it is empty, unknown without a verdict."""
     judgements = {judgement.key: judgement for judgement in result.judgements}
     scores = {}
     for row in run.turn_rows():
         key = row.flow, *row.key
         if row.reply is None or not row.reply.text.strip():
-            grade = StoredScore(0.0, "no reply")
+            score = StoredScore(0.0, "no reply")
         elif judgement := judgements.get(key):
             value = judgement.value(result.rubric)
             verdicts = " then ".join(dict.fromkeys(map(str, judgement.verdicts)))
             no_verdict = f"no verdict that can be read: {judgement.error or verdicts}"
-            grade = StoredScore(value, no_verdict if value is None else verdicts)
+            score = StoredScore(value, no_verdict if value is None else verdicts)
         else:
-            grade = StoredScore(None, "what it was made of is not known")
+            score = StoredScore(None, "the documents behind the reply are unknown")
         if row.key in result.turns:
-            scores[key] = grade
+            scores[key] = score
     return scores
 
 
@@ -41,8 +41,8 @@ def add_to_run(run: StoredRun, result: JudgeResult, fresh: Mapping[ReplyKey, Sto
     rows = []
     for row in run.turn_rows():
         scores = {name: score for name, score in (row.scores or {}).items() if name != metric}
-        if grade := fresh.get((row.flow, *row.key)):
-            scores[metric] = grade
+        if score := fresh.get((row.flow, *row.key)):
+            scores[metric] = score
         rows.append((row.scores, replace(row, scores=scores)))
     if run.result.mode == IMPORTED:
         # Rows of an import keep the order of their source, one per turn.
