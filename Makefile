@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences torture format lab notebooks docs \
-	bench clean
+	bench live clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -89,6 +89,10 @@ docs: .venv/.dev ## build the documentation into results/site (open index.html; 
 
 bench: .venv/.dev ## measure speed against bare loops and write results/speed.md (minutes)
 	@$(BIN)/python evals/bench/all.py
+
+live: .venv/.dev ## try servers that others wrote, from npm and PyPI, in folders of results/live: ten minutes at most
+	@$(BIN)/agentlab pull default
+	@$(BIN)/python evals/live/all.py
 
 clean: ## remove the environment and what tests left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,8 +24,11 @@ async def ask_form(context: ToolContext, question: str, schema: Mapping[str, Any
     """
     answer: dict[str, Any] = {}
     for name, field in (dict(properties_of(schema)) or {"": {}}).items():
-        details = "; ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in field.items())
-        hint = plain(f"{question}\n{name or 'Enter accepts'} ({details or 'no fields'}); {NO} declines", 2_000)
+        rest = {key: value for key, value in field.items() if key not in ("title", "description")}
+        rest = {key: value for key, value in field.items() if key not in ("title", "description")}
+        details = "; ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rest.items())
+        label = f"{name}: {field.get('description') or field.get('title') or name}" if name else "Enter accepts"
+        hint = plain(f"{'' if answer else question}\n{label} ({details or 'no fields'}); {NO} declines", 2_000)
         required = [name] if name in (schema.get("required") or ()) else []
         spec = ToolSpec(name=name, description="", parameters={"properties": {name: field}, "required": required})
         given: dict[str, Any] | None = None

@@ -1,0 +1,79 @@
+"""Tries agentlab with servers that others wrote, and prints a line for each check.
+
+    python evals/live/all.py [--only NAME]...    # make live
+    python evals/live/all.py --page              # the tables of docs/howto/servers.md
+
+Each server is installed from npm or PyPI into a folder and environment of its own below results/live, listens on
+127.0.0.1 and is ended by its pid. All checks together take at most ten minutes; later ones are then left out. A server
+that cannot be had here, as npm or the network is missing, is one line and no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+import kit_checks  # noqa: F401 - it adds its checks to the catalogue
+import mcp_checks  # noqa: F401
+import model_checks  # noqa: F401
+from bench import ROOT, Bench
+from catalogue import SERVERS, Check, Lacking, Server, page
+
+SECONDS = 600.0
+RIGHT, WRONG, LACKING = "right  ", "WRONG  ", "lacking"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Try agentlab with servers that others wrote.")
+    parser.add_argument("--only", action="append", choices=list(SERVERS), help="a server (default: all)")
+    parser.add_argument("--page", action="store_true", help="print the tables of the page instead")
+    arguments = parser.parse_args()
+    if arguments.page:
+        print(page())
+        return 0
+    ROOT.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("OPENAI_BASE_URL", None)
+    deadline = time.monotonic() + SECONDS
+    outcomes = [
+        run(server, what, check, deadline)
+        for server in SERVERS.values()
+        if not arguments.only or server.name in arguments.only
+        for what, check in server.checks.items()
+    ]
+    print(f"{outcomes.count(RIGHT)} right, {outcomes.count(WRONG)} wrong, {outcomes.count(LACKING)} lacking")
+    return int(WRONG in outcomes)
+
+
+def run(server: Server, what: str, check: Check, deadline: float) -> str:
+    """Run a check, print its line and return its outcome."""
+    began = time.monotonic()
+    title = f"{server.name} {server.version}".strip()
+    if began > deadline:
+        outcome, detail = LACKING, "the ten minutes are over"
+    else:
+        print(f"        {title}: {what} ...", flush=True)
+        outcome, detail = outcome_of(server, check, deadline)
+    seconds = f"{time.monotonic() - began:.0f} s"
+    print(f"{outcome} {title}: {what}: {' '.join(detail.split())} ({seconds})", flush=True)
+    return outcome
+
+
+def outcome_of(server: Server, check: Check, deadline: float) -> tuple[str, str]:
+    try:
+        with Bench(server, deadline) as bench:
+            return RIGHT, check(bench)
+    except Lacking as missing:
+        return LACKING, str(missing)
+    except subprocess.TimeoutExpired:
+        return WRONG, "it takes too long"
+    except AssertionError as wrong:
+        return WRONG, str(wrong)
+    except Exception as failure:
+        return WRONG, f"{type(failure).__name__}: {failure}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
