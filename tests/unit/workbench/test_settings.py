@@ -32,7 +32,7 @@ def test_every_setting_of_ego_has_a_description(capsys):
 def test_wider_flow_has_the_settings_of_the_narrower_one_and_its_own():
     wide, narrow = settings_of("discord"), settings_of("chatbox")
     assert set(narrow) < set(wide) and wide["history"] == narrow["history"]
-    assert wide["master_id"]["description"] == "The id of the user that the assistant belongs to."
+    assert wide["master_id"]["description"] == "Id of the user that the assistant belongs to."
 
 
 def test_a_name_that_is_no_flow_has_no_settings():
