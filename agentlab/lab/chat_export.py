@@ -24,6 +24,7 @@ from agentlab.data.documents import Document
 from agentlab.lab.receipts import receipts
 from agentlab.session.history import History
 from agentlab.wire.recordings import Recordings
+from agentlab.workbench.spec import FlowSpec
 from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
@@ -164,9 +165,9 @@ def save_chat(
         "datasets": [str(folder)],
         "flows": [
             flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}
-            for flow in bench.spec.flows
+            for flow in (*bench.spec.flows, FlowSpec(flow=variant.label))
             if flow.name == variant.label
-        ],
+        ][:1],
         "recordings": str(folder / "recordings"),
         "mode": "replay" if bench.spec.mode != "live" else "live",
     }

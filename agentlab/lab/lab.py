@@ -8,7 +8,12 @@ run = await lab.run()         # in a notebook, where the kernel runs a loop of i
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  (registers its end before ours)
+import contextlib
 import dataclasses
+import os
+import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +31,7 @@ from agentlab.workbench.workbench import Workbench, close_each
 if TYPE_CHECKING:
     from agentlab.lab.chat import Chat
 
+_OPEN: weakref.WeakSet[Lab] = weakref.WeakSet()
 GATE_OPTIONS = ("margins", "alpha", "looks")
 """Options of `gate` that `run` does not have."""
 
@@ -56,6 +62,7 @@ class Lab:
         self.bench = Workbench(merged, objects)
         self.loop = Loop()
         self._chats: set[Chat] = set()
+        _OPEN.add(self)
 
     def datasets(self) -> tuple[Dataset, ...]:
         """Return the data sets of the spec, cut to its `limit`; raises DatasetError with file and line."""
@@ -115,6 +122,10 @@ class Lab:
 
         variant = self.bench.variant(flow or self.bench.variants[0].label)
         variant = dataclasses.replace(variant, model=model or variant.model)
+        spec = self.bench.spec
+        has_default = "datasets" not in spec.model_fields_set
+        if options.get("documents") is None and has_default and not any(map(os.path.exists, spec.datasets)):
+            options["documents"] = ()
         chat = Chat(self.bench, self.loop, variant, on_close=self._chats.discard, **options)
         self._chats.add(chat)
         return chat
@@ -135,6 +146,17 @@ class Lab:
     def __repr__(self) -> str:
         labels = ", ".join(variant.label for variant in self.bench.variants)
         return f"<Lab {self.bench.spec.name}: {labels} on {self.bench.spec.model}>"
+
+
+def _close_open_labs() -> None:
+    for lab in list(_OPEN):
+        with contextlib.suppress(Exception):
+            lab.close()
+
+
+# A script without `with` must lose no write to memory. Such writes use threads, so `atexit` would be too late: by then
+# concurrent.futures, which registers its own end in the same way, accepts no work.
+threading._register_atexit(_close_open_labs)  # type: ignore[attr-defined]
 
 
 def _given(room: str, key: str, overrides: dict[str, Any]) -> dict[tuple[str, str], Any]:

@@ -36,7 +36,7 @@ from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import RecordedEmbedder, Recorder
 from agentlab.wire.recordings import Recordings
 from agentlab.workbench.seat import Seat
-from agentlab.workbench.spec import RetrievalSpec, Spec
+from agentlab.workbench.spec import FlowSpec, RetrievalSpec, Spec
 from agentlab.workbench.variants import Variant, check_consistency, make_variant
 
 if TYPE_CHECKING:
@@ -131,9 +131,13 @@ class Workbench:
         return {label: calls | dict[str, float](self.spec.stops.items()) for label, calls in own.items()}
 
     def variant(self, label: str) -> Variant:
+        """Return a flow of the spec by its label, or a built-in flow with the settings of the spec."""
         variants = {variant.label: variant for variant in self.variants}
+        built_in = plugins.names("flows")
+        if label not in variants and label in built_in:
+            return make_variant(self.spec, FlowSpec(flow=label))
         if label not in variants:
-            raise ConfigError(plugins.unknown_name("flow of this lab", label, variants))
+            raise ConfigError(plugins.unknown_name("flow of this lab", label, dict.fromkeys([*variants, *built_in])))
         return variants[label]
 
     async def model(self, name: str) -> QueuedModel:

@@ -1,0 +1,88 @@
+"""Chats with flows and settings of a spec, with built-in flows of any lab, and outside a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+
+GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
+SPEC = """
+flows: [{flow: coordinator, label: mine, agent: ada}, {flow: tools, label: second}]
+"""
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path, own_home):
+    """Types lines into a chat of the terminal; gives the exit code and what was shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
+    Path("replies.yaml").write_text("loop: true\nreplies: [Noted.]\n")
+    Path("my.yaml").write_text(SPEC)
+
+    def talk(*arguments: str, texts: tuple[str, ...] = ("I live in Ulm.",)) -> tuple[int, str, str]:
+        lines = iter(texts)
+
+        def read(prompt: str = "") -> str:
+            line = next(lines, None)
+            if line is None:
+                raise EOFError
+            return line
+
+        monkeypatch.setattr("builtins.input", read)
+        code = main(["chat", *arguments, *GIVEN])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return talk
+
+
+def test_a_chat_takes_flows_and_settings_of_a_spec(typed):
+    code, shown, _ = typed("--spec", "my.yaml")
+    assert code == 0 and "mine on scripted" in shown and "| ada: Noted." in shown
+    assert "second on scripted" in typed("second", "--spec", "my.yaml")[1]
+    assert "chatbox on scripted" in typed("chatbox", "--spec", "my.yaml")[1]
+    code, _, problem = typed("third", "--spec", "my.yaml")
+    assert code == 1 and "unknown flow" in problem and problem.count("\n") == 1
+    assert typed("--spec", "away.yaml")[0] == 1
+
+
+def test_a_setting_of_the_flow_is_set_like_a_key_of_the_spec(typed):
+    assert "| ada: Noted." in typed("coordinator", "--set", "agent=ada")[1]
+    code, _, problem = typed("coordinator", "--set", "agnt=ada")
+    assert code == 1 and "unknown key 'agnt'" in problem
+
+
+def test_a_saved_chat_with_a_flow_beside_the_spec_replays(typed, capsys):
+    shown = typed("--spec", "my.yaml", texts=("/flow rag_only", "Hello", "/save kept"))[1]
+    command = shown.split("replay it with: ")[1].split()[1:]
+    assert main(command) == 0
+
+
+def test_any_lab_talks_to_any_built_in_flow(own_home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with al.Lab(flows=["tools"], model=al.Scripted(["Hi."], loop=True), embedder="hashing/hashing-64") as lab:
+        assert lab.chat("chatbox").say_sync("hello").text == "Hi."
+        with pytest.raises(al.AgentlabError, match="unknown flow"):
+            lab.chat("chatbot")
+
+
+def test_a_script_without_with_ends_quietly(own_home, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import agentlab as al\n"
+        "lab = al.Lab(model=al.Scripted(['Hi.'], loop=True), embedder='hashing/hashing-64', memory='sqlite')\n"
+        "chat = lab.chat('coordinator', memory='memory', database='kept.jsonl')\n"
+        "print(chat.say_sync('I live in Ulm.').text)\n"
+    )
+    ran = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == "Hi.\n" and ran.stderr == ""
+    assert "I live in Ulm." in (tmp_path / "kept.jsonl").read_text()
+    with al.Lab(model=al.Scripted(["Hi."], loop=True), embedder="hashing/hashing-64", memory="sqlite") as lab:
+        chat = lab.chat("coordinator", documents=(), memory=tmp_path / "memory")
+        assert any("Ulm" in fact.text for fact in chat.facts_sync()), "a write in the background is not lost"
