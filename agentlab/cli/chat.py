@@ -33,6 +33,7 @@ from agentlab.lab.chat_export import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
 from agentlab.lab.lab import Lab
 from agentlab.models import weights
 from agentlab.tools.mcp.browsing import Kind
+from agentlab.workbench.spec import Spec
 
 log = logging.getLogger(__name__)
 
@@ -294,11 +295,11 @@ COMMANDS = {f"/{name[4:]}": do for name, do in vars(TerminalChat).items() if nam
 def chat(arguments: argparse.Namespace) -> None:
     """Run `agentlab chat` until the user ends it."""
     overrides = spec_overrides(arguments, ("model", "files"))
-    flow = arguments.flow
-    plugins.resolve("flows", flow)
-    flows: list[Any] = list(dict.fromkeys([flow, *plugins.names("flows")]))
-    if arguments.data is not None:
-        flows = [{"flow": each, "data": arguments.data} if each == "ego" else each for each in flows]
+    flow = arguments.flow or "chatbox"
+    if arguments.spec is None:
+        first = _flow_entry(flow, arguments.data, overrides)
+        others = [name for name in plugins.names("flows") if name != plugins.default_label(flow)]
+        overrides["flows"] = [first, *(_flow_entry(name, arguments.data, {}) for name in others)]
     shared = weights.home() / "chats"
     folder = shared if arguments.memory is None else Path(arguments.memory)
     data = arguments.data or os.environ.get("LLM_AGENT_DATA_DIR")
@@ -309,21 +310,33 @@ def chat(arguments: argparse.Namespace) -> None:
     for path, content in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
         if path and not Path(path).exists():
             raise ConfigError(f"{path} does not exist; name a path with {content}")
-    options = {"documents": arguments.documents or (), "mcp": arguments.mcp}
+    documents = arguments.documents or (() if arguments.spec is None else None)
+    options = {"documents": documents, "mcp": arguments.mcp}
     is_new = folder != shared and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)
         # Calls are recorded, so that /save can export them, also those of earlier chats.
-        spec = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), "flows": flows, **overrides}
-        lab = stack.enter_context(Lab(**spec))
+        spec = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), **overrides}
+        lab = stack.enter_context(Lab(arguments.spec, **spec))
+        label = lab.bench.variants[0].label if arguments.spec is None or arguments.flow is None else flow
+        lab.bench.variant(label)
         fetch(lab.bench.local_weights())
-        label = plugins.default_label(flow)
         chat = TerminalChat(lab, label, options, folder, _speaker(arguments.speaker))
         if is_new:
             chat.screen.dim(f"{folder} is new; the conversation and its memory are stored there")
             if folder.name == shared.name and (shared / HISTORY_FOLDER / f"{label}.jsonl").exists():
                 chat.screen.dim(f"an earlier chat with {label} is in {shared}; --memory {shared} continues it")
         chat.talk(_reader())
+
+
+def _flow_entry(flow: str, data: str | None, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of the chat's flow; keys of `overrides` that are settings of the flow move to it."""
+    settings = getattr(plugins.resolve("flows", flow), "Settings", None)
+    names = {name for name in getattr(settings, "__dataclass_fields__", ()) if name not in Spec.model_fields}
+    own = {key: overrides.pop(key) for key in [*overrides] if key in names}
+    if data is not None and "data" in names:
+        own["data"] = data
+    return {"flow": flow, **own}
 
 
 def _speaker(text: str) -> tuple[str, str]:

@@ -38,7 +38,7 @@ SWITCH: Settings = {"action": "store_true"}
 ARGUMENTS: dict[str, Settings] = {
     "conversation": {"metavar": "CONVERSATION", "help": "id of a conversation"},
     "datasets": {"metavar": "DATASET", "nargs": "+", "help": "data set folders"},
-    "flow": {"metavar": "FLOW", "nargs": "?", "default": "chatbox", "help": "flow, name or file (default: chatbox)"},
+    "flow": {"metavar": "FLOW", "nargs": "?", "help": "flow, name or file (default: chatbox)"},
     "folder": {"metavar": "FOLDER", "nargs": "?", "default": ".", "help": "a folder (default: the current one)"},
     "format": {"choices": ["predictions"], "help": "answers of other systems, one per row"},
     "models": {"metavar": "MODEL", "nargs": "+", "help": "names from `agentlab list models`, or default"},
@@ -98,6 +98,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--scorer": {**REPEATED, "metavar": "S", "help": "a scorer, by name or file (default: those of the run)"},
     "--sequential": {**SWITCH, "help": "run SPEC and stop as soon as the verdict is known"},
     "--set": {**REPEATED, "metavar": "KEY=VALUE", "help": "set a key of the spec, such as retrieval.top_k=8"},
+    "--spec": {"metavar": "FILE", "help": "a spec file with the flows and settings of the chat"},
     "--speaker": {"default": "", "metavar": "NAME:ID", "help": "your name, for flows that distinguish speakers"},
     "--suggest": {"type": count, "default": 0, "metavar": "N", "help": "replies to add to --labels, to be labelled"},
     "--summary": {"metavar": "FILE", "help": "append Markdown to FILE (default: $GITHUB_STEP_SUMMARY)"},
@@ -117,7 +118,7 @@ _LABELLING = "--known-answers --labels --suggest"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} --keep-failures {_SHARDING} --all --events"),
-    "chat": ("chat:chat", "flow --model --memory --documents --speaker --data --mcp --files --set"),
+    "chat": ("chat:chat", "flow --spec --model --memory --documents --speaker --data --mcp --files --set"),
     "compare": ("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
     "gate": ("commands:gate", f"run {_GATING} {_PLAYING} --junit --summary"),
     "replay": ("commands:replay", "spec --explain --recordings --set"),
