@@ -51,6 +51,11 @@ def names(room: str) -> dict[str, str]:
     return summaries
 
 
+def is_shipped(room: str, name: str) -> bool:
+    """Return True for a plug-in of this package."""
+    return name in _shipped(room)
+
+
 @functools.cache
 def _shipped(room: str) -> dict[str, tuple[str, str]]:
     """Return the plug-ins of this package in a room: module and first line of the docstring, by name."""

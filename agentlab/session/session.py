@@ -44,6 +44,7 @@ from agentlab.core.strict_json import join_surrogates
 from agentlab.session.background import BackgroundWork
 from agentlab.session.history import History
 from agentlab.session.memory_verbs import MemoryVerbs
+from agentlab.session.own_searches import LookupTool, as_passage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,8 +57,9 @@ BYTES_PER_TOKEN = 4
 class Session(MemoryVerbs, BackgroundWork):
     """One conversation in one flow. A flow takes its time, ids and random numbers from here, so that it replays."""
 
-    def __init__(self, *, history: History | None = None, **parts: Any) -> None:
+    def __init__(self, *, history: History | None = None, lookup: LookupTool | None = None, **parts: Any) -> None:
         super().__init__(**parts)
+        self._lookup = lookup
         self.history = history or History()
         self.random = Random(f"{self.has.generation.seed}/{self.trace.conversation}/{self.trace.epoch}")
         self._states: dict[Slot[Any], Any] = {}
@@ -250,6 +252,16 @@ class Session(MemoryVerbs, BackgroundWork):
         self._record_call(result, Search, opened, query=query, doc_ids=ids, index=index.name, passages=passages)
         return passages
 
+    def note_search(self, documents: Sequence[Any], query: str = "") -> tuple[Passage, ...]:
+        """Record a search of the flow's own retriever, and return its passages; () says that it found nothing.
+
+        A document is a Passage, a mapping with `doc_id`, `text` and optional `title`, or the id of a document of the
+        data set. Without this verb the look-ups of such a flow are unknown. Raises ConfigError for anything else.
+        """
+        passages = tuple(as_passage(document, self.index) for document in documents)
+        with self._clock.timed(Search, "retrieve", query=query, index="own", passages=passages):
+            return passages
+
     async def call_tool(self, call: ToolCall) -> Message:
         """Run a tool and return its message to the model; the message reports a failure of the tool."""
         with self._clock.timed(ToolRun, "tool", call=call) as facts:
@@ -264,6 +276,11 @@ class Session(MemoryVerbs, BackgroundWork):
                 facts["error"] = f"{type(failure).__name__}: {failure}"
                 output = f"Error: the tool {call.name} failed: {facts['error']}"
             facts["output"] = output = join_surrogates(output)
+        if self._lookup is not None and call.name == self._lookup.tool and "error" not in facts:
+            try:
+                self.note_search(self._lookup.documents_of(output), json.dumps(call.arguments, ensure_ascii=False))
+            except ConfigError as problem:
+                self.notify("systemError", str(problem), title="lookup")
         return Message(role="tool", text=output, tool_call_id=call.id, name=call.name)
 
     async def _run_tool(self, call: ToolCall) -> str:

@@ -55,6 +55,11 @@ class RetrievalSpec(BaseModel):
     max_tokens: int = Field(default=200, ge=16, le=2000, description="maximum tokens of a passage")
 
 
+class LookupSpec(Strict):
+    tool: str = Field(min_length=1, description="name of a tool that searches documents")
+    documents: str = Field("", description="path of ids or documents in its JSON output, such as results.doc_id")
+
+
 class GenerationSpec(Strict):
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     seed: int | None = 7
@@ -159,6 +164,9 @@ class Spec(Strict):
         None,
         description="folder of the file tools: a chat edits it in place, each conversation of a run gets a copy"
         " (default: an empty temporary folder)",
+    )
+    lookup: LookupSpec | None = Field(
+        None, description="a tool that searches; its calls count as look-ups, with the documents in its output"
     )
     mcp: str | None = Field(None, description="file of MCP servers; every flow with tools gets their tools")
     generation: GenerationSpec = GenerationSpec()

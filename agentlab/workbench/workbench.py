@@ -27,6 +27,7 @@ from agentlab.data.documents import Document
 from agentlab.knowledge.retriever import ROOM, Corpus, Retriever, find_retriever
 from agentlab.memory.unavailable import open_or_unavailable
 from agentlab.models.weights import home
+from agentlab.session.own_searches import LookupTool
 from agentlab.session.session import Session
 from agentlab.session.traced import Bounds, Files, Generation, Has
 from agentlab.wire.gateway import Gateway
@@ -320,6 +321,7 @@ class Workbench:
             has=has,
             history=seat.history,
             stream=seat.stream,
+            lookup=None if self.spec.lookup is None else LookupTool(**self.spec.lookup.model_dump()),
         )
         for manager in managers:
             manager.offer_to(session)

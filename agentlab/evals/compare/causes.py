@@ -61,6 +61,7 @@ class GradedTurn:
     turn: Turn
     events: Sequence[Event]
     scores: Mapping[str, float]
+    hides_searches: bool = False
 
     def low(self, metric: str, below: float = 1.0) -> bool:
         return metric in self.scores and self.scores[metric] < below
@@ -245,20 +246,26 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] =
     "evidence ignored": ((_cut_off, _evidence_ignored), "the flow had the evidence, and the reply says something else"),
     "unsupported claim": ((_unsupported_claim,), "the answer is wrong, and the flow looked nothing up"),
     "needless memory": ((_needless_memory,), "the flow wrote to memory without a reason"),
-    "not told": ((), "a poor answer of an imported run, which has no trace"),
+    "not told": ((), "a poor answer without a trace, or without the searches of the flow"),
 }
 """Cause -> its rules and its meaning, in the order of the trials."""
+SEARCHED = ("retrieval miss", "evidence ignored", "unsupported claim")
+"""Causes that tell nothing if the searches of a flow are unknown."""
 WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
 def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
     """Return the cause and its evidence by the first rule that applies; None if the turn is not poor."""
     imported = case.row.wall_seconds is None
-    for cause, (rules, _) in RULES.items():
-        for rule in rules if not imported or cause in WITHOUT_A_TRACE else ():
+    told = (
+        WITHOUT_A_TRACE if imported else [cause for cause in RULES if not case.hides_searches or cause not in SEARCHED]
+    )
+    for cause in told:
+        for rule in RULES[cause][0]:
             if evidence := rule(case):
                 return ("cut off" if rule is _cut_off else cause), evidence
-    return ("not told", (None, "the source has no trace")) if imported and case.is_wrong else None
+    why = "the source has no trace" if imported else "the flow's searches are unknown" if case.hides_searches else ""
+    return ("not told", (None, why)) if why and case.is_wrong else None
 
 
 def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
@@ -267,6 +274,7 @@ def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
     for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
+        case = replace(case, hides_searches=run.hides_searches(row.flow))
         trace = run.traces.get(row.trial) if case.is_poor else None
         if case.is_poor and (match := cause_of(replace(case, events=trace.at(row.turn) if trace else ()))):
             cause, (event, why) = match

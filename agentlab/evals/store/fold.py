@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from msgspec import UnsetType
 
-from agentlab.core.constants import INGEST_FAILED, MEMORY_UNAVAILABLE, NOT_RECORDED
-from agentlab.core.events import ANSWERING, Event, ModelCall, Notice
+from agentlab.core.constants import INGEST_FAILED, LOOKUP_DOCUMENTS, MEMORY_UNAVAILABLE, NOT_RECORDED
+from agentlab.core.events import ANSWERING, Event, ModelCall, Notice, Search
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST_PREFIX
 from agentlab.evals.store.rows import TrialKey, TurnRow
@@ -28,6 +28,12 @@ NOT_RECORDED_REASON = "not recorded"
 def _column() -> array[float]:
     """Return an empty array for rows of conversation, epoch, turn, position in the turn, and value."""
     return array("d")
+
+
+def _can_search(event: Event) -> bool:
+    """Return True for a search, and for a call of a model that could have asked for one."""
+    offered = event.request.tools if isinstance(event, ModelCall) else ()
+    return isinstance(event, Search) or any(tool.name == LOOKUP_DOCUMENTS for tool in offered)
 
 
 def in_order(column: array[float]) -> np.ndarray:
@@ -42,7 +48,7 @@ class FlowFold:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Turns: `turns`, `errors`, `memory_tokens`, `memory_unavailable`, `fallbacks`, `unknown_latencies`,
-        `asked_again` after a failure of the provider.
+        `asked_again` after a failure of the provider. Conversations: `can_search`.
         Calls: `reused`, `new`, `untimed`. Scores: `ungraded`."""
         self.stopped: Counter[str] = Counter()
         """Replies that are not whole, by cause."""
@@ -69,6 +75,7 @@ class FlowFold:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
         replies = {e.turn: e for e in trace.events if isinstance(e, ModelCall) and e.phase in ANSWERING}
         self.stopped.update(call.stop for call in replies.values() if call.stop)
+        self.counts["can_search"] += any(map(_can_search, trace.events))
         live = {event.origin for event in trace.events} == {"live"}
         self.billed.append(costs.totals if live else billed_totals(trace.events))
         self._add_reuse(trace)

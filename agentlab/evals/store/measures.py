@@ -83,6 +83,15 @@ def in_order(names: Iterable[str]) -> list[str]:
     return [n for n in names if n not in _COSTS] + [n for n in _COSTS if n in names]
 
 
+LOOKUPS = (
+    "lookup_accuracy",
+    "retrieval_recall",
+    "retrieval_mrr",
+    "retrieval_ndcg",
+    "context_precision",
+    "groundedness",
+)
+"""Metrics that read the searches of a flow; unknown for a flow whose searches the session does not see."""
 ANSWER = "answer_correctness", "answer_f1"
 """Quality of an answer: the first graded metric is primary. `results/LOG.md` compares both with labels."""
 QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")

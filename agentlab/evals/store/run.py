@@ -25,7 +25,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, conversation_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
-from agentlab.evals.store.measures import COSTS, LATENCY, MAX_VALUE, TurnKey, Values, measures_of
+from agentlab.evals.store.measures import COSTS, LATENCY, LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
 from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnFigures, TurnRow
 
@@ -201,9 +201,15 @@ class StoredRun:
             sums = [cost.name for cost in COSTS if cost.name not in ("failed", LATENCY)]
             unknown = [name for name in sums if flow.per_turn(name) is None]
             unknown += [LATENCY] if flow.latency_s["mean"] is None else []
+            unknown += LOOKUPS if self.hides_searches(label) else ()
             for values in flows[label].values():
                 values |= dict.fromkeys(values.keys() & unknown)
         return flows
+
+    def hides_searches(self, flow: str) -> bool:
+        """Return True for a flow that searches without the session, so that its look-ups are unknown."""
+        scores = self.result.flows[flow].scores
+        return any(name in scores and scores[name].mean is None for name in LOOKUPS)
 
     @cached_property
     def means(self) -> dict[str, dict[str, float | None]]:

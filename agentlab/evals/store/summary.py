@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from agentlab.core import plugins
 from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.events import PHASES, Event, MemoryOp, Notice
 from agentlab.core.messages import CHARACTERS_PER_TOKEN
@@ -17,6 +18,7 @@ from agentlab.core.trace import Costs, Totals, critical_path, exact_sum
 from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.statistics import by_cluster, quantile
 from agentlab.evals.store.fold import FlowFold, in_order
+from agentlab.evals.store.measures import LOOKUPS
 from agentlab.evals.store.reuse import reuse
 from agentlab.evals.store.rows import FlowSummary, Latency, MetricSummary, Summary, Sums
 
@@ -32,6 +34,10 @@ def summarise(
     missing = recordings is not None and recordings.missing > 0
     labels = [flow["label"] or flow["flow"] for flow in spec["flows"]]
     flows = {label: played[label] for label in labels if label in played and played[label].counts["turns"]}
+    own = [
+        label for label, flow in zip(labels, spec["flows"], strict=True) if plugins.is_shipped("flows", flow["flow"])
+    ]
+    visible = [*flows] if spec.get("lookup") else own
     return Summary(
         run_id=header["run_id"],
         status="complete" if complete and not missing else "partial",
@@ -41,14 +47,19 @@ def summarise(
         model=header["models"].get(spec["model"], spec["model"]),
         mode=spec["mode"],
         recordings=recordings,
-        flows=_summarise_flows(flows),
+        flows=_summarise_flows(flows, visible),
         secrets=secrets or UNSET,
     )
 
 
-def _summarise_flows(flows: Mapping[str, FlowFold]) -> dict[str, FlowSummary]:
+def _summarise_flows(flows: Mapping[str, FlowFold], visible: Sequence[str]) -> dict[str, FlowSummary]:
     turns = {(label, name): in_order(column) for label, flow in flows.items() for name, column in flow.scores.items()}
     scores = {key: summarise_score(rows[:, 4], rows[:, 0]) for key, rows in turns.items()}
+    for label, name in turns:
+        flow = flows[label]
+        hidden = label not in visible and not flow.counts["can_search"] and not flow.steps
+        if name in LOOKUPS and hidden and flow.counts["errors"] < flow.counts["turns"]:
+            scores[label, name] = replace(scores[label, name], mean=None, ci95=None)
     # In the order of the first turn that has the metric, and of its position there.
     order = sorted(turns, key=lambda key: [*turns[key][0, :4]])
     return {

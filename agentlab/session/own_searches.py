@@ -1,0 +1,57 @@
+"""Searches that a flow makes without the session: by its own retriever, or by a tool that the spec names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Passage
+from agentlab.core.protocols import Index
+from agentlab.core.strict_json import LENIENT
+
+
+class LookupTool(Struct, frozen=True, kw_only=True):
+    """A tool that searches, and the path of the documents in its JSON output, such as `results.doc_id`."""
+
+    tool: str
+    documents: str
+
+    def documents_of(self, output: str) -> list[Any]:
+        """Return the documents in an output of the tool; raises ConfigError if it has none at the path."""
+        try:
+            values: list[Any] = [LENIENT.decode(output)]
+        except (ValueError, RecursionError):
+            raise ConfigError(f"lookup: the output of {self.tool} is no JSON, so its documents are unknown") from None
+        for key in filter(None, self.documents.split(".")):
+            values = [part.get(key) for part in _flat(values) if isinstance(part, Mapping)]
+        return [*_flat(values)]
+
+
+def _flat(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _flat(value)
+        elif value is not None:
+            yield value
+
+
+def as_passage(found: Any, index: Index | None) -> Passage:
+    """Return what a search returned as a passage: a Passage, a mapping with `doc_id` and `text`, or a document's id.
+
+    Raises ConfigError for anything else, and for an id that the documents of the data set do not have.
+    """
+    if isinstance(found, Passage):
+        return found
+    fields = {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {"doc_id": found}
+    doc_id = fields.get("doc_id", fields.get("id"))
+    if not isinstance(doc_id, (str, int)):
+        raise ConfigError(f"a search found {found!r:.100}; write a document's id, or a mapping with doc_id and text")
+    documents = {document.doc_id: document for document in (index.documents if index else ())}
+    document = documents.get(str(doc_id))
+    if document is None and "text" not in fields:
+        raise ConfigError(f"a search found {doc_id!r:.100}, which is no document of the data set; add its text")
+    title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
+    return Passage(id=str(doc_id), doc_id=str(doc_id), title=title, text=text, start=0, end=len(text))
