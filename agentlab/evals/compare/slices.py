@@ -75,7 +75,11 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def significant_slices(
-    members: Iterable[tuple[str, PairedMeasure]], places: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
+    members: Iterable[tuple[str, PairedMeasure]],
+    slices_of_turns: Mapping[Place, set[str]],
+    alpha: float,
+    *,
+    two_sided: bool,
 ) -> list[Slice]:
     """Return the slices in which a quality of a flow is worse, or with `two_sided` differs, the smallest p first.
 
@@ -86,7 +90,7 @@ def significant_slices(
     for flow, paired in members:
         if paired.measure in COSTS or not paired.changed:
             continue
-        for name, mask in _masks(paired, places):
+        for name, mask in _masks(paired, slices_of_turns):
             inside = paired.conversation_numbers[mask]
             if len(np.unique(inside)) >= MIN_CONVERSATIONS and paired.differences[mask].any():
                 columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
@@ -95,7 +99,7 @@ def significant_slices(
         return []
     tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
     can = tests.minimum_p_values() <= alpha
-    shown, many = [], int(can.sum())
+    significant, many = [], int(can.sum())
     for (name, flow, paired, mask), p, testable in zip(slices, tests.test(can).p_adjusted.tolist(), can, strict=True):
         if testable and p < alpha:
             a, b, size = (
@@ -103,15 +107,15 @@ def significant_slices(
                 float(paired.b[mask].mean()),
                 len(np.unique(paired.conversation_numbers[mask])),
             )
-            shown.append(Slice(name, flow, paired.measure.name, a, b, int(mask.sum()), size, p, many))
-    return sorted(shown, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
+            significant.append(Slice(name, flow, paired.measure.name, a, b, int(mask.sum()), size, p, many))
+    return sorted(significant, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
-def _masks(paired: PairedMeasure, places: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
+def _masks(paired: PairedMeasure, slices_of_turns: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the slices of a measure with their masks, without slices that contain all turns."""
     inside: defaultdict[str, list[int]] = defaultdict(list)
     for number, (conversation, turn, _) in enumerate(paired.keys):
-        for label in places.get((conversation, turn), ()):
+        for label in slices_of_turns.get((conversation, turn), ()):
             inside[label].append(number)
     for name in sorted(inside):
         if len(inside[name]) < len(paired.keys):
@@ -122,5 +126,5 @@ def _masks(paired: PairedMeasure, places: Mapping[Place, set[str]]) -> Iterator[
 
 def hidden_in_overall(slices: Sequence[Slice], significant: Iterable[tuple[str, str]]) -> list[Slice]:
     """Return the slices of flows and measures without a significant total; `significant` names the others."""
-    shown = {*significant}
-    return [each for each in slices if (each.flow, each.measure) not in shown]
+    overall = {*significant}
+    return [each for each in slices if (each.flow, each.measure) not in overall]

@@ -46,13 +46,13 @@ STAKE_WEIGHTS = np.array([0.75, 0.05, 0.05, 0.05, 0.05, 0.05])
 """Shares of the capital per stake. The largest stake gets most, since it is the best one if nothing varies."""
 
 
-def alpha_spent(alpha: float, share: float) -> float:
-    """Return the part of `alpha` that may be spent after this `share` of the conversations.
+def alpha_spent(alpha: float, fraction: float) -> float:
+    """Return the part of `alpha` that may be spent after this `fraction` of the conversations.
 
     It is the power family of Kim and DeMets (Design and analysis of group sequential tests based on the type I error
     spending rate function, Biometrika 1987).
     """
-    return float(alpha * (FIRST_LOOK_SHARE + (1 - FIRST_LOOK_SHARE) * min(1.0, share) ** SPENDING_POWER))
+    return float(alpha * (FIRST_LOOK_SHARE + (1 - FIRST_LOOK_SHARE) * min(1.0, fraction) ** SPENDING_POWER))
 
 
 def planned_looks(conversations: int, looks: int, alpha: float) -> list[int]:

@@ -35,13 +35,13 @@ def by_cluster(
     return np.bincount(numbers, weights=np.asarray(values, dtype=float)), np.bincount(numbers).astype(float)
 
 
-def quantile(values: np.ndarray, share: float) -> float:
-    """Return the quantile at `share` by linear interpolation (Hyndman and Fan's type 7), bit-equal to `np.quantile`.
+def quantile(values: np.ndarray, fraction: float) -> float:
+    """Return the quantile at `fraction` by linear interpolation (Hyndman and Fan's type 7), bit-equal to `np.quantile`.
 
     `np.quantile` first imports masked arrays, which takes as long as grading a conversation.
     """
     ordered = np.sort(values)
-    position = share * (len(ordered) - 1)
+    position = fraction * (len(ordered) - 1)
     before = int(position)
     low, high, part = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)]), position - before
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
