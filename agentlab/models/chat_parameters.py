@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentlab.core.errors import BadRequest
+from agentlab.models.chat_writing import shorten_ids
 
 log = logging.getLogger(__name__)
 _NEVER_LEFT_OUT = {"model", "messages", "tools", "stream"}
@@ -27,6 +28,8 @@ _UNSUPPORTED = re.compile(
     re.IGNORECASE,
 )
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
+_SHORT_ID = re.compile(r"tool.?call.?id\b.*\blength of 9", re.IGNORECASE)
+_CALL_IDS = "tool_call_id"
 _ERROR_KEYS = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
 """Keys of an error body that state the problem; the other keys quote the request and name everything in it."""
 _INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -46,6 +49,8 @@ class Parameters:
             accepted = next((pair for pair in _forms(name, value) if _key(*pair) not in self._refused), None)
             if accepted is not None:
                 fitted[accepted[0]] = accepted[1]
+        if _CALL_IDS in self._refused:
+            fitted["messages"] = shorten_ids(fitted["messages"])
         wanted = body.get("response_format")
         if wanted is not None and fitted.get("response_format") != wanted:
             # OpenAI and others refuse a plain object format unless the prompt asks for JSON as well.
@@ -55,12 +60,13 @@ class Parameters:
 
     def learn(self, refusal: BadRequest, sent: Mapping[str, Any]) -> None:
         """Never send the refused form of the parameter again; log this once, with the server's message."""
-        name, value = refusal.parameter, sent[refusal.parameter]
+        name, value = refusal.parameter, sent.get(refusal.parameter)
         key = _key(name, value)
         if key not in self._refused:
             self._refused.add(key)
             instead = next((form for form in _forms(name, value) if _key(*form) not in self._refused), None)
             what = f"without {key}" if instead is None else f"with {_key(*instead)} in place of {key}"
+            what = "with short ids of tool calls" if key == _CALL_IDS else what
             log.warning("%s (later requests are sent %s)", refusal, what)
 
 
@@ -69,6 +75,8 @@ def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str
     text = " ".join(_error_texts(content))
     if status not in (400, 422):
         return ""
+    if _SHORT_ID.search(text) and shorten_ids(sent["messages"]) != sent["messages"]:
+        return _CALL_IDS
     if "response_format" in sent and _FORMAT.search(text):
         return "response_format"
     if not _UNSUPPORTED.search(text):

@@ -171,7 +171,8 @@ class ChatReader:
         if delta is None or (not delta.content and delta == _EMPTY):
             # Some servers repeat the whole message at the end.
             is_first = not (self._texts or self._calls)
-            delta = choice.message or Delta(content=choice.text) if is_first else _EMPTY
+            message = choice.message if is_first else None
+            delta = message or (Delta(content=choice.text) if choice.text else _EMPTY)
         self._add_delta(delta)
 
     def _add_delta(self, delta: Delta) -> None:
@@ -185,8 +186,9 @@ class ChatReader:
             self._texts.append(text)
         for name in THOUGHT_FIELDS:
             self._add_thought(name, getattr(delta, name))
-        for part in delta.tool_calls or ():
-            self._add_call(part, part.get("function") or {})
+        calls = delta.tool_calls
+        for part in [calls] if isinstance(calls, Mapping) else calls or ():
+            self._add_call(part, part.get("function") or part)
         if delta.function_call:
             self._add_call({"index": 0}, delta.function_call)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -91,6 +92,21 @@ def _call(call: ToolCall, names: Mapping[str, str]) -> Row:
 def wire_id(call_id: str) -> str:
     """Return the id of a call, or its hash if it is longer than servers accept."""
     return call_id if len(call_id) <= MAX_ID_CHARS else hashlib.sha256(call_id.encode()).hexdigest()[:32]
+
+
+def shorten_ids(rows: Iterable[Row]) -> list[Row]:
+    """Return the messages with ids of tool calls that have 9 letters and digits, the only ones that Mistral takes."""
+
+    def short(call_id: str) -> str:
+        is_short = re.fullmatch("[a-zA-Z0-9]{9}", call_id)
+        return call_id if is_short else hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+    shortened: list[Row] = []
+    for row in rows:
+        changed = {"tool_call_id": short(row["tool_call_id"])} if "tool_call_id" in row else {}
+        calls = [{**call, "id": short(call["id"])} for call in row.get("tool_calls", ())]
+        shortened.append(row | changed | ({"tool_calls": calls} if calls else {}))
+    return shortened
 
 
 def write_tools(request: Request, names: Mapping[str, str]) -> Row:

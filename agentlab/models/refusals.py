@@ -44,8 +44,14 @@ _OTHER_SIZE = re.compile(
     r"image|audio|base64|string too long|max\w*tokens\W{0,3}(?:or \W?max\w*tokens\W{0,3})?(?:is |are )?too",
     re.IGNORECASE,
 )
-_RATE = re.compile(r"per.?(?:min|hour|day|second)|rate.?limit|\b[tr]p[md]\b|quota|too many requests", re.IGNORECASE)
-_NO_CREDIT = re.compile(r"insufficient.?(?:quota|balance|credit|funds)|current quota|billing", re.IGNORECASE)
+_RATE = re.compile(
+    r"per.?(?:min|hour|day|second)|rate.?limit|\b[tr]p[md]\b|quota|too many requests|throttl|please wait before",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(
+    r"insufficient.?(?:quota|balance|credit|funds)|current quota|billing|credit balance|arrear|余额不足|欠费",
+    re.IGNORECASE,
+)
 _FILTERED = re.compile(
     r"content.?filter|content management policy|responsibleai|flagged|moderation|content_policy|safety_violation"
     r"|(?:safety|usage|content) (?:polic|guideline|system|check|filter)|data_inspection_failed|inappropriate content"
@@ -84,12 +90,12 @@ def read_refusal(
     `redact` masks keys in the text; `address` is the base URL and adds a hint to an HTTP 404.
     """
     server_error = parse_server_error(body)
-    text = redact(server_error.message)
+    text = redact(server_error.message) or f"HTTP {status} without a text"
     marks = f"{server_error.code} {server_error.kind} {server_error.message}"
     wait = read_wait(headers, body)
     error = _classify(status, marks, text, model, wait)
     if error is None:
-        text = f"HTTP {status}: {text}" if status else text
+        text = f"HTTP {status}: {text}" if status and server_error.message else text
         if status >= 500 or status in RETRYABLE_STATUSES or (not status and "invalid_request" not in marks):
             error = ServerFault(text, model, wait)
         else:
@@ -104,10 +110,10 @@ def read_refusal(
 
 def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> ModelError | None:
     """Return the error that the words or the status decide alone; None if they do not."""
-    is_rate = status == 429 or (status != 402 and bool(_RATE.search(marks)))
-    if is_rate and status != 403:
-        is_spent = wait is None and bool(_NO_CREDIT.search(marks))
-        return Refused(text, model) if is_spent else RateLimited(text, model, wait)
+    if wait is None and status in (0, 400, 403, 429) and _NO_CREDIT.search(marks):
+        return Refused(text, model)
+    if status == 429 or (status not in (402, 403) and _RATE.search(marks)):
+        return RateLimited(text, model, wait)
     if status in (0, 400, 403, 422, 451) and _FILTERED.search(marks):
         return ContentFiltered(text, model)
     is_overflow = "context_length_exceeded" in marks or (
@@ -115,7 +121,7 @@ def _classify(status: int, marks: str, text: str, model: str, wait: float | None
     )
     if is_overflow and status not in (401, 402, 403, 404):
         return ContextOverflow(text, model)
-    if status in (401, 402) or (status in (400, 403) and _KEY.search(marks)):
+    if status in (401, 402) or (status in (0, 400, 403) and _KEY.search(marks)):
         return Refused(text, model)
     if status == 403:
         return BadRequest(f"HTTP 403: {text}", model) if _PLACE.search(marks) else Refused(text, model)
@@ -140,7 +146,7 @@ def parse_server_error(text: str) -> ServerError:
     except (ValueError, RecursionError):
         title = re.search(r"<title[^>]*>\s*([^<]+)", text, re.IGNORECASE)
         return ServerError(title[1] if title else text)
-    document = document[0] if isinstance(document, list) and document else document
+    document = (document[0] if isinstance(document, list) and document else document) or ""
     error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):
         return ServerError(_message(error), document.get("code") if isinstance(document, dict) else None)
@@ -165,7 +171,7 @@ def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
     """Return the seconds that a server asks to wait, from its headers or its words; None without any."""
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         given = str(headers.get(name) or "").strip()
-        if number := re.match(r"(\d{1,9}(?:\.\d+)?)\s*(?:,|$)", given):
+        if number := re.match(r"(\d{1,9}(?:\.\d+)?)\s*s?\s*(?:,|$)", given):
             return float(number[1]) / unit
         if given and unit == 1:
             try:

@@ -11,7 +11,7 @@ import pytest
 
 import agentlab as al
 from agentlab.core.errors import BadRequest, ModelError
-from agentlab.core.messages import Message, Request, ToolSpec
+from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.models import openai
 from support.fake_openai import Answer, in_a_thread, serving, text
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
@@ -212,6 +212,32 @@ async def test_a_choice_of_tools_is_left_out_by_its_value():
         await model.close()
     assert [body.get("tool_choice") for body in fake.seen] == ["none", None, "required"]
     assert all(len(body["tools"]) == 1 for body in fake.seen)
+
+
+NINE = "Tool call id was call_8f14e45fceea167a but must be a-z, A-Z, 0-9, with a length of 9."
+
+
+@pytest.mark.parametrize("always", [True, False])
+async def test_short_ids_of_tool_calls_go_out_where_a_server_wants_them(always, caplog):
+    def refused(body: dict[str, Any]) -> bool:
+        return always or any(len(message.get("tool_call_id", 9 * "x")) != 9 for message in body["messages"])
+
+    calls = tuple(ToolCall(id=name, name="lookup", arguments={}) for name in ("call_8f14e45fceea167a", "abcdefgh1"))
+    results = [Message(role="tool", text="42", tool_call_id=call.id) for call in calls]
+    asked = Request(
+        messages=(Message(role="user", text="Hi"), Message(role="agent", text="", tool_calls=calls), *results)
+    )
+    server = refusing((refused, 400, told(NINE)))
+    if always:
+        with pytest.raises(BadRequest, match="length of 9"):
+            await ask(server, asked)
+        return
+    *_, last = bodies = await ask(server, asked)
+    sent = [call["id"] for call in last["messages"][1]["tool_calls"]]
+    assert sent == [message["tool_call_id"] for message in last["messages"][2:4]] and sent[1] == "abcdefgh1"
+    assert len(sent[0]) == 9 and sent[0].isalnum() and len(bodies) == 3
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "with short ids of tool calls)" in line
 
 
 async def test_parameter_refused_by_one_model_is_sent_to_another():
