@@ -113,7 +113,8 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
         match self:
             case ModelCall(completion=Completion(message=message, usage=usage)):
                 calls = ", ".join(call.name for call in message.tool_calls)
-                content = f"calls {calls}" if calls else f'"{shorten(message.text)}"'
+                text = f'"{shorten(message.text)}"' if message.text.strip() or not calls else ""
+                content = " ".join(filter(None, [text, calls and f"calls {calls}"]))
                 return f"{content} [{_count(usage.input_tokens)} in, {_count(usage.output_tokens)} out]"
             case Search():
                 return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"

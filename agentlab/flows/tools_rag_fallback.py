@@ -33,7 +33,8 @@ def max_calls(settings: DocumentToolSettings) -> int:
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
-    with session.draft():
+    # Once a tool was called, no fallback follows.
+    with session.draft(until=lambda: tool_was_called(session)):
         text = await generate_with_tools(session, turn, history)
     if session.decide("fallback needed", not tool_was_called(session)):
         passages = await retrieve_documents(session, turn, history)

@@ -64,7 +64,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self.random = Random(f"{self.has.generation.seed}/{self.trace.conversation}/{self.trace.epoch}")
         self._states: dict[Slot[Any], Any] = {}
         self._reply_stream: ReplyStream | None = None
-        self._drafts = 0
+        self._drafts: list[Callable[[], bool]] = []
         self._ids = 0
         if self.tools:
             load_jsonschema()
@@ -182,7 +182,11 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def _open_reply_stream(self, phase: Phase | None, shows: Callable[[str], str]) -> ReplyStream:
         scope = self._clock.scope
-        if scope.background or self._drafts or not (phase is None or phase in REPLY_PHASES):
+        if (
+            scope.background
+            or any(not ended() for ended in self._drafts)
+            or not (phase is None or phase in REPLY_PHASES)
+        ):
             shows = _show_nothing
         elif self._reply_stream is not None:
             # The reply is the text of the last call in such a phase.
@@ -193,13 +197,16 @@ class Session(MemoryVerbs, BackgroundWork):
         return reply_stream
 
     @contextlib.contextmanager
-    def draft(self) -> Iterator[None]:
-        """Hold back the text streamed inside this block, because it may not become the reply."""
-        self._drafts += 1
+    def draft(self, until: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Hold back the text streamed inside this block, because it may not become the reply.
+
+        A model call that begins after `until` returns True is streamed again.
+        """
+        self._drafts.append(until)
         try:
             yield
         finally:
-            self._drafts -= 1
+            self._drafts.remove(until)
 
     def _check_length(self, request: Request, phase: str) -> None:
         limit = self.has.bounds.tokens
