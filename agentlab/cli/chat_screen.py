@@ -9,6 +9,7 @@ from rich.text import Text
 
 from agentlab.cli.progress import line_of
 from agentlab.core.escaping import escape_block, one_line, printable
+from agentlab.core.events import Notice
 from agentlab.core.messages import Reply
 from agentlab.core.stream import (
     Done,
@@ -24,6 +25,8 @@ from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
+REPLY_NOTICES = ("reply", "assistantResponse")
+"""Names under which flows report their reply."""
 MAX_DRAWN_CHARS = 20_000
 """A growing reply is wrapped again for each drawing, so only its end is drawn."""
 
@@ -71,10 +74,8 @@ class Screen:
                 if event.is_billable:
                     self._running[event.id] = event.title
                 return
-            case NoticeItem(event=event) if event.text in self._reply or (
-                self._reply and event.text.startswith(self._reply)
-            ):
-                pass  # the notice repeats the reply, with its sources
+            case NoticeItem(event=Notice(name=name)) if name in REPLY_NOTICES:
+                pass  # `end` prints the reply
             case _ if self._is_watching and (line := line_of(item)):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 

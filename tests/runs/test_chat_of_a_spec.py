@@ -10,6 +10,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.models.scripted import call
 
 GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
 SPEC = """
@@ -86,3 +87,34 @@ def test_a_script_without_with_ends_quietly(own_home, tmp_path):
     with al.Lab(model=al.Scripted(["Hi."], loop=True), embedder="hashing/hashing-64", memory="sqlite") as lab:
         chat = lab.chat("coordinator", documents=(), memory=tmp_path / "memory")
         assert any("Ulm" in fact.text for fact in chat.facts_sync()), "a write in the background is not lost"
+
+
+LOOKS_UP = """loop: true
+replies:
+- text: Let me look it up.
+  tool_calls: [{name: lookup_documents, arguments: {query: goal}}]
+- It is 7.32 m wide.
+"""
+
+
+@pytest.mark.parametrize("flow", ["tools", "tools_rag_fallback"])
+def test_every_sentence_of_a_turn_is_shown_once(typed, flow):
+    Path("replies.yaml").write_text(LOOKS_UP)
+    Path("laws").mkdir()
+    Path("laws/law.md").write_text("# Law 1\n\nA goal is 7.32 m wide.\n")
+    _, shown, _ = typed(flow, "--documents", "laws", texts=("How wide is a goal?",))
+    assert shown.count("Let me look it up.") == 1
+    assert shown.count("\nIt is 7.32 m wide.\n") == 1 and "reply  It is" not in shown
+
+
+def test_the_fallback_streams_its_answer_after_a_tool_and_no_draft_before(own_home):
+    model = al.Scripted(["A draft.", "From the passages.", call("lookup_documents", query="goal"), "After a tool."])
+    with al.Lab(flows=["tools_rag_fallback"], model=model, embedder="hashing/hashing-64") as lab:
+        streamed: list[str] = []
+        chat = lab.chat(documents=[al.Document(doc_id="law-1", title="Law 1", text="A goal is 7.32 m wide.")])
+        chat.stream.on("reply_text", lambda item: streamed.append(item.text))
+        chat.say_sync("How wide is a goal?")
+        assert "".join(streamed) == "From the passages."
+        streamed.clear()
+        chat.say_sync("And how high is a goal?")
+        assert "".join(streamed) == "After a tool."
