@@ -34,7 +34,7 @@ from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bo
 from agentlab.evals.store.measures import COSTS, Measure, format_number
 
 MARGIN = 0.10
-"""Loss of quality that matters if no margin is given; per turn or conversation."""
+"""Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
 """Verdicts of a comparison without margins, for kinds with another name there."""
@@ -55,6 +55,15 @@ def loss_p_value(paired: PairedMeasure, margin: float) -> float:
     if paired.conversations < 2 or math.isinf(reach):
         return 1.0
     return max(margin_p_value(sums, counts, reach, margin, longest) for sums, counts, longest in paired.estimands)
+
+
+def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed | None:
+    """Return how many more conversations exclude a mean loss of `margin`, if both sides are equally good."""
+    reach = paired.max_change[0]
+    needed = [more_to_exclude(s, c, margin, reach, alpha, longest) for s, c, longest in paired.estimands]
+    if None in needed:
+        return None
+    return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -203,10 +212,7 @@ class Judgement:
         reach = self.paired.max_change[0] if self.kind == "undecided" else math.inf
         if self.advises or math.isinf(reach):
             return None
-        needed = [more_to_exclude(s, c, margin, reach, self.alpha, longest) for s, c, longest in self.paired.estimands]
-        if None in needed:
-            return None
-        return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
+        return more_if_equal(self.paired, margin, self.alpha)
 
     @property
     def least_to_pass(self) -> str:

@@ -158,7 +158,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
         stops = a.identity["stops"]
-        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops)
+        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops, longest=a.longest)
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -182,7 +182,12 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     ]
     agree = latency_is_comparable(a.result.mode, b.result.mode)
     return compare_turns(
-        named, declared or _primary(b), slices_by_turn(b), latency_decides=agree, stops=b.identity["stops"]
+        named,
+        declared or _primary(b),
+        slices_by_turn(b),
+        latency_decides=agree,
+        stops=b.identity["stops"],
+        longest=max(a.longest, b.longest),
     )
 
 
@@ -218,11 +223,14 @@ def compare_turns(
     *,
     latency_decides: bool,
     stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    longest: int = 0,
 ) -> Comparison:
     """Compare all pairs as one family; each pair has the same turns on both sides.
 
     `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
     runs are not comparable. `slices_by_turn` maps each turn to its slices, `stops` a flow of B to its declared stops.
+    `longest` is the number of turns of the longest conversation of the data set, over all epochs.
+
     Raises RunError if a turn is missing on one side.
     """
     for pair in named:
@@ -232,7 +240,7 @@ def compare_turns(
                 " same turns: finish one that stopped early with --resume, or import answers to all the turns"
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
-    laid_out = dict(zip(sides, make_turn_tables(sides.values()), strict=True))
+    laid_out = dict(zip(sides, make_turn_tables(sides.values(), longest=longest), strict=True))
     decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or latency_decides]
     columns: dict[tuple[int, str], PairedMeasure] = {}
     for number, pair in enumerate(named):
