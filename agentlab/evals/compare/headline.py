@@ -275,7 +275,10 @@ class _Field:
             theirs = [self.means[contrast.other].get(name) for contrast in contrasts]
             if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
                 least = min(other / mine for other in theirs if other)
-                savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
+                if any(contrast.shown[name].claim == "more often" for contrast in contrasts):
+                    savings.append(f"{words} more often")
+                else:
+                    savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
         return savings
 
     def _trade(self) -> list[str]:

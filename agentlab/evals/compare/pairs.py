@@ -114,7 +114,7 @@ class Comparison:
             rows = []
             for d in pair.differences:
                 numbers = {name: getattr(d, name) for name in IN_JSON} | {"more": d.more and d.more._asdict()}
-                verdict = {"better": d.measure.better, "reading": d.verdict}
+                verdict = {"better": d.measure.better, "reading": d.verdict, "claim": d.claim}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
@@ -134,7 +134,9 @@ class Comparison:
                 row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict})
+                rows.append(
+                    {**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict, "claim": d.claim}
+                )
         return frame_of(rows)
 
     def __repr__(self) -> str:

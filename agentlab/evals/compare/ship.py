@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from agentlab.evals.compare.family import run_family_test
-from agentlab.evals.compare.judgement import MARGIN, bound_of_all, loss_p_value, more_if_equal
+from agentlab.evals.compare.judgement import MARGIN, Judgement, bound_of_all, loss_p_value, more_if_equal
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
 from agentlab.evals.compare.pairs import ALPHA, FlowPair
 from agentlab.evals.stats.planning import Needed
@@ -74,17 +74,17 @@ class Contrast:
         return [paired for paired in self.qualities if loss_p_value(paired, MARGIN) > ALPHA]
 
     @cached_property
-    def shown(self) -> dict[str, float]:
-        """The mean loss in each measure that is shown to differ: those that decide, and costs beside them."""
+    def shown(self) -> dict[str, Judgement]:
+        """The measures that are shown to differ: those that decide, and costs beside them."""
         costs = [name for name in FEWER if name not in self._decide and name != LATENCY]
         known = [name for name in (*self._decide, *costs) if all(table.column(name)[1].any() for table in self._tables)]
         paired = [self._pair(name) for name in known]
         tests = run_family_test(paired, ALPHA, two_sided=True, families=[name in self._decide for name in known])
-        return {
-            name: float(column.losses.mean())
-            for name, column, test in zip(known, paired, tests, strict=True)
-            if test.p_adjusted is not None and test.p_adjusted < ALPHA
-        }
+        judgements = (
+            Judgement(flow=self.flow, paired=column, **test._asdict(), alpha=ALPHA)
+            for column, test in zip(paired, tests, strict=True)
+        )
+        return {each.measure.name: each for each in judgements if each.is_shown}
 
     @cached_property
     def bounds(self) -> dict[str, float]:
@@ -107,7 +107,7 @@ class Contrast:
     @property
     def gains(self) -> list[str]:
         """The measures in which the flow is shown better or cheaper."""
-        return [name for name, loss in self.shown.items() if loss < 0]
+        return [name for name, each in self.shown.items() if each.kind == "better"]
 
     @property
     def wins(self) -> list[str]:
@@ -117,7 +117,7 @@ class Contrast:
     @property
     def losses(self) -> list[str]:
         """The qualities that decide in which the flow is shown worse."""
-        return [name for name, loss in self.shown.items() if loss > 0 and is_quality(name)]
+        return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
 
 
 def contrasts_of(
