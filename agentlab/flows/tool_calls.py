@@ -20,7 +20,8 @@ async def run_tool(session: Session, call: ToolCall) -> tuple[str, bool]:
 
 def refuse_call(session: Session, call: ToolCall) -> str:
     """Return the result text of a call that does not run: its tool is not offered, or its arguments are cut off."""
-    reason = f"{call.name!r} is not offered" if call.malformed is None else f"no JSON: {call.malformed[:200]!r}"
+    reason = f"{call.name!r} {'is not offered' if call.name in session.tools else 'does not exist'}"
+    reason = reason if call.malformed is None else f"no JSON: {call.malformed[:200]!r}"
     session.decide(TOOL_CALL_DECISION, INVALID_CHOICE, reason)
     return NOT_OFFERED
 

@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 
 import rates
-import rates_claims
 import rates_ship
 
-SECTIONS = (*rates_ship.SECTIONS, *rates_claims.SECTIONS)
+SECTIONS = (*rates_ship.SECTIONS,)
 PAGE = Path(__file__).parents[2] / "results" / "error_rates.md"
 
 

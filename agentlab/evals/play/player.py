@@ -34,7 +34,6 @@ from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
-from agentlab.wire.offline import refuse_connections
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.turn_driver import TurnDriver, TurnResult, log_failure
 from agentlab.workbench.workbench import Workbench
@@ -102,8 +101,7 @@ class Player:
             if self._state.follower.should_stop or self._state.budget.is_spent or self._is_down:
                 return
             try:
-                with refuse_connections(refuse=self._bench.spec.mode == "replay"):
-                    await self._play(trial)
+                await self._play(trial)
             except Stopped:
                 return
 

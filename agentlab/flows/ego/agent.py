@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +38,7 @@ from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
 from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
+from agentlab.tools.manual import tool_names
 
 REPLY_SCHEMA = strict_object_schema({"chat": {"type": "string"}, "canvas": {"type": "string"}})
 
@@ -68,6 +70,9 @@ class EgoSettings:
     """Kinds of memories that are retrieved; empty: all kinds. `memory` is the kind of long-term entries."""
     tool_tokens: Annotated[int, Gt(0)] = 2_500
     """Maximum tokens of tools in a prompt. If not all fit, the tools nearest in wording to the task are offered."""
+    tool_ranking: Literal["message", "one_text"] = "message"
+    """What ranks tools that do not all fit: above all the message, and a called tool is then offered; or one text of
+    message and memories, and a tool that was not offered counts as unknown."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
@@ -111,7 +116,8 @@ async def _process_message(text: str, session: Session) -> tuple[str, str]:
         with session.step("retrieve_memories"):
             memories = await memory.relevant(session, text) or "(none)"
         tool_query = f"{text}\n{memories}"
-        tools = select_tools(session, tool_query)
+        ranked = text if session.settings.tool_ranking == "message" else ""
+        tools = select_tools(session, tool_query, message=ranked)
         message = session.prompt(
             "enriched_message",
             query=text,
@@ -120,7 +126,7 @@ async def _process_message(text: str, session: Session) -> tuple[str, str]:
             tools=", ".join(tool.spec.name for tool in tools) or "none",
         )
         session.notify("debugResponse", message[:500], title="enriched message")
-    execution = await _run_attempts(message, tool_query, session)
+    execution = await _run_attempts(message, ranked, tool_query, session)
     return await _write_reply(text, memories, _result_of(execution), session)
 
 
@@ -135,7 +141,7 @@ async def _run_memory_command(operation: Operation, text: str, session: Session)
     return "Memory analysis: this was learned, and is kept.", "\n".join(f"* {line}" for line in result.splitlines())
 
 
-async def _run_attempts(message: str, tool_query: str, session: Session) -> Execution:
+async def _run_attempts(message: str, ranked: str, tool_query: str, session: Session) -> Execution:
     """Run steps 4 to 6 and return the best attempt."""
     settings: EgoSettings = session.settings
     lessons: list[str] = []
@@ -144,12 +150,16 @@ async def _run_attempts(message: str, tool_query: str, session: Session) -> Exec
     while True:
         session.notify("systemStatusMessage", f"attempt {len(attempts) + 1}", title="status: at work")
         strategy = Strategy()
-        tools = select_tools(session, "\n".join([tool_query, *lessons]))
+        query = "\n".join([tool_query, *lessons])
+        offer = partial(select_tools, session, query, message=ranked)
+        tools = offer()
         if settings.planning and tools:
             with session.step("make_plan"):
                 results = [f"These steps were taken:\n{attempts[-1].results()}"] if steps else []
-                strategy = await make_plan(session, message, tools, [*lessons, *results])
-        execution = Execution(message, tool_query, strategy, tools, tuple(lessons), tuple(steps))
+                strategy = await make_plan(session, message, tools, offer, [*lessons, *results])
+            planned = {str(step.tool) for step in strategy.steps}
+            tools = tools if planned <= set(tool_names(tool.spec for tool in tools)) else offer(planned)
+        execution = Execution(message, tool_query, strategy, tools, tuple(lessons), tuple(steps), ranked=ranked)
         with session.step("execute_react"):
             await execute_react(execution, session)
         attempts.append(execution)

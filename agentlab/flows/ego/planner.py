@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from agentlab.tools.manual import tool_manual
 
 COMPLEXITIES = ("simple", "moderate", "complex")
 MAX_STEPS = 8
+Offer = Callable[[Collection[str]], Sequence[Tool]]
+"""Returns the tools for a prompt, first of all those with the given names."""
 _TEXT = {"type": "string"}
 
 
@@ -39,17 +41,49 @@ class Strategy:
         return "; ".join(f"{step.tool}: {step.purpose}" for step in self.steps)
 
 
-async def make_plan(session: Session, message: str, tools: Sequence[Tool], earlier: Sequence[str]) -> Strategy:
+async def make_plan(
+    session: Session, message: str, tools: Sequence[Tool], offer: Offer, earlier: Sequence[str]
+) -> Strategy:
     """Return a strategy whose steps name existing tools; repeat the model call with the reason while they do not.
 
     `earlier` lists shortcomings and lessons of earlier attempts. After the last model call, steps with unknown tools
-    are dropped, and the coordinator chooses steps in their place.
+    are dropped, and the coordinator chooses steps in their place. A named tool that is not among `tools` is offered.
     """
-    names = [tool.spec.name for tool in tools]
     lines = list(earlier)
+    for attempt in range(1 + session.settings.max_replans):
+        data = await ask_for_object(
+            session,
+            "plan",
+            _plan_schema(tools),
+            "plan",
+            message=message,
+            tools=tool_manual(tools),
+            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in lines) if lines else "",
+        )
+        strategy = _read_strategy(data)
+        names = [tool.spec.name for tool in tools]
+        unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
+        text = f"{strategy.approach} ({strategy.outline()})"
+        session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
+        if not unknown:
+            return strategy
+        problem, not_offered = (
+            f"there is no tool {', '.join(unknown)}",
+            [name for name in unknown if name in session.tools],
+        )
+        if not_offered and session.settings.tool_ranking == "message":
+            tools, problem = offer(not_offered), f"{', '.join(not_offered)} was not offered before"
+            names = [tool.spec.name for tool in tools]
+        lines.append(f"A plan failed: {problem}; there are: {', '.join(names)}")
+        session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
+    valid = tuple(step for step in strategy.steps if step.tool in names)
+    return replace(strategy, complexity="moderate", steps=valid)
+
+
+def _plan_schema(tools: Sequence[Tool]) -> dict[str, Any]:
     # A provider that enforces the schema prevents unknown tools; other models can still name them.
     steps = {"anyOf": step_schemas([tool.spec for tool in tools])}
-    schema = strict_object_schema(
+    return strict_object_schema(
         {
             "approach": _TEXT,
             "complexity": {"enum": list(COMPLEXITIES)},
@@ -57,26 +91,6 @@ async def make_plan(session: Session, message: str, tools: Sequence[Tool], earli
             "steps": {"type": "array", "items": steps, "maxItems": MAX_STEPS},
         }
     )
-    for attempt in range(1 + session.settings.max_replans):
-        data = await ask_for_object(
-            session,
-            "plan",
-            schema,
-            "plan",
-            message=message,
-            tools=tool_manual(tools),
-            earlier="\n\nBefore this:" + "".join(f"\n- {line}" for line in lines) if lines else "",
-        )
-        strategy = _read_strategy(data)
-        unknown = sorted({step.tool or "?" for step in strategy.steps if step.tool not in names})
-        text = f"{strategy.approach} ({strategy.outline()})"
-        session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
-        if not unknown:
-            return strategy
-        lines.append(f"A plan failed: there is no tool {', '.join(unknown)}; there are: {', '.join(names)}")
-        session.decide("plan names unknown tools", ", ".join(unknown), f"attempt {attempt + 1}")
-    valid = tuple(step for step in strategy.steps if step.tool in names)
-    return replace(strategy, complexity="moderate", steps=valid)
 
 
 def step_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -81,6 +81,8 @@ class Execution:
     """Steps of earlier attempts, whose results this attempt may use."""
     steps: list[StepResult] = field(default_factory=list)
     limit_reached: bool = False
+    ranked: str = ""
+    """Message that counts most in the selection of tools; "" if it counts like the rest of `tool_query`."""
 
     @property
     def failed(self) -> bool:
@@ -139,7 +141,7 @@ async def execute_react(execution: Execution, session: Session) -> None:
             return
         session.decide("next step", INVALID_CHOICE if step.tool == NO_STEP else step.tool, step.purpose)
         session.notify("subsystemMessage", step.purpose[:500], title=f"next step: {step.tool}")
-        outcome = StepResult(step, *await _act(step, execution.tools, session))
+        outcome = StepResult(step, *await _act(step, execution, session))
         steps.append(outcome)
         session.state(MEMORY).note(session, "coordinator", "result", f"{step.tool}: {outcome.result[:MAX_NOTE_CHARS]}")
         if not session.settings.evaluation or step.tool == NO_STEP:
@@ -161,7 +163,11 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     steps = f"({strategy.outline()})" if strategy.steps else ""
     # Select the tools again: a server may have changed its list since the last step.
     texts = [execution.tool_query, steps, *(step.evaluation.comment for step in execution.steps if step.evaluation)]
-    execution.tools = select_tools(session, "\n".join(texts), [str(step.tool) for step in strategy.steps])
+    needed = [str(step.tool) for step in strategy.steps]
+    if execution.ranked:
+        # A tool that was called and not offered is offered now.
+        needed += [str(step.planned.tool) for step in execution.steps]
+    execution.tools = select_tools(session, "\n".join(texts), needed, message=execution.ranked)
     no_step: list[dict[str, Any]] = [{"type": "null"}] if execution.steps or not strategy.steps else []
     data = await ask_for_object(
         session,
@@ -181,12 +187,14 @@ async def _next_step(execution: Execution, session: Session) -> PlannedStep:
     return read_step(step or {})
 
 
-async def _act(step: PlannedStep, tools: Sequence[Tool], session: Session) -> tuple[str, bool]:
+async def _act(step: PlannedStep, execution: Execution, session: Session) -> tuple[str, bool]:
     """Run a step's tool; return its result and True if the result is an error."""
     name = str(step.tool)
-    specs = [tool.spec for tool in tools]
+    specs = [tool.spec for tool in execution.tools]
     spec = find_tool(specs, name)
-    if spec is None:
+    if spec is None and execution.ranked and name in session.tools:
+        result, failed = f"Error: not run, {name} was not offered; it is offered from now on", True
+    elif spec is None:
         # A tool that exists but is not offered does not run either.
         result, failed = f"Error: there is no tool {name}; there are: {', '.join(tool_names(specs))}", True
     else:

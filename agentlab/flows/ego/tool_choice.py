@@ -15,21 +15,27 @@ from agentlab.knowledge.bm25 import Bm25Index
 from agentlab.session.session import BYTES_PER_TOKEN, Session
 from agentlab.tools.manual import tool_manual
 
+MESSAGE_WEIGHT = 3.0
+"""Weight of the message beside that of memories, steps and comments, each part of the best score."""
 BUILT_IN_TOOLS = frozenset(tool if isinstance(tool, str) else tool.spec.name for tool in TOOLS)
 
 
-def select_tools(session: Session, query: str, needed: Collection[str] = ()) -> tuple[Tool, ...]:
+def select_tools(session: Session, query: str, needed: Collection[str] = (), *, message: str = "") -> tuple[Tool, ...]:
     """Return the session's tools, in their order, that fit into the setting `tool_tokens`.
 
-    The `needed` ones come first, then the agent's own, then those nearest to `query` by BM25. A selection is a decision
-    in the trace.
+    The `needed` ones come first, then the agent's own, then those nearest to `query` by BM25, of which `message` counts
+    most. A selection is a decision in the trace.
     """
     tools = [tool for tool in session.tools.values() if tool is not reflection]
     limit = session.settings.tool_tokens
     sizes = [_size(tool) for tool in tools]
     if sum(sizes) <= limit * BYTES_PER_TOKEN:
         return tuple(tools)
-    scores = Bm25Index.build([_words(tool.spec) for tool in tools]).scores(_split_names(query))
+    ranking = Bm25Index.build([_words(tool.spec) for tool in tools])
+    scores = ranking.scores(_split_names(query))
+    if message:
+        of_message = ranking.scores(_split_names(message))
+        scores = scores / max(scores.max(), 1e-9) + MESSAGE_WEIGHT * of_message / max(of_message.max(), 1e-9)
     names = [tool.spec.name for tool in tools]
     best = sorted(
         range(len(tools)), key=lambda i: (names[i] not in needed, names[i] not in BUILT_IN_TOOLS, -scores[i], i)

@@ -77,3 +77,66 @@ async def test_too_large_tool_is_left_out_and_the_turn_continues(limit, offered)
     assert reply.text == "It is a woodwind.\n\n# Oboe"
     assert ("search" in [tool.spec.name for tool in select_tools(session, "Hello")]) == offered
     assert (chosen(session) == []) == offered
+
+
+def units(number: int) -> list[Tool]:
+    return [Tool(f"convert_unit{at}", "Converted.") for at in range(number)]
+
+
+@pytest.mark.parametrize(("ranking", "is_offered"), [("message", True), ("one_text", False)])
+async def test_the_message_counts_more_than_memories_of_other_turns(ranking, is_offered):
+    session, model = agent(*units(150), Tool("tell_weather", "Rain."), tool_ranking=ranking)
+    for _ in range(4):
+        await say(session, f"Convert {', '.join(f'unit{at}' for at in range(60))}.")
+    await say(session, "What will the weather be like, please?")
+    assert ("- tell_weather(" in prompts(model, "plan")[-1]) == is_offered
+
+
+async def test_a_message_without_words_of_a_tool_leaves_the_choice_to_memories():
+    session, model = agent(*units(150), Tool("tell_weather", "Rain."))
+    await say(session, "What will the weather be like?")
+    await say(session, "And tomorrow?")
+    assert "- tell_weather(" in prompts(model, "plan")[-1]
+
+
+NAMED = {
+    "exists": ("message", "bake_bread", "Error: not run, bake_bread was not offered; it is offered from now on", True),
+    "as before": ("one_text", "bake_bread", "Error: there is no tool bake_bread; there are: ", False),
+    "does not exist": ("message", "bake_cake", "Error: there is no tool bake_cake; there are: ", False),
+}
+
+
+@pytest.mark.parametrize(("ranking", "name", "result", "is_offered"), NAMED.values(), ids=NAMED)
+async def test_a_step_with_a_tool_that_was_not_offered_says_so_and_offers_it(ranking, name, result, is_offered):
+    baker = Tool("bake_bread", "Baked.")
+    session, model = agent(
+        *many(200),
+        baker,
+        replies={"plan": plan("tool_1"), "step": [step(name), step(name), step(None)], "evaluate": judge(40, False)},
+        tool_ranking=ranking,
+        max_retries=0,
+    )
+    await say(session, "Hello")
+    first, second, *_ = prompts(model, "step")
+    assert result in second and "- bake_bread(" not in first and ("- bake_bread(" in second) == is_offered
+    assert bool(baker.asked) == is_offered
+
+
+@pytest.mark.parametrize(("ranking", "is_offered"), [("message", True), ("one_text", False)])
+async def test_a_plan_with_a_tool_that_was_not_offered_is_made_again_with_it(ranking, is_offered):
+    baker = Tool("bake_bread", "Baked.")
+    plans = [plan("bake_bread", complexity="simple")] * 2
+    session, model = agent(
+        *many(200),
+        baker,
+        replies={"plan": plans, "step": step(None)},
+        tool_ranking=ranking,
+        max_replans=1,
+        max_retries=0,
+    )
+    await say(session, "Hello")
+    first, second = prompts(model, "plan")
+    assert "- bake_bread(" not in first and ("- bake_bread(" in second) == is_offered
+    assert ("A plan failed: bake_bread was not offered before" in second) == is_offered
+    assert ("A plan failed: there is no tool bake_bread" in second) != is_offered
+    assert bool(baker.asked) == is_offered
