@@ -128,7 +128,7 @@ async def test_a_question_in_a_notebook_is_answered_in_the_field_of_messages(ser
         chat.ask.value = "Book it."
         chat.send_button.click()
         for field, answer in {"name": "", "seats": "3", "window": ""}.items():
-            await until(lambda field=field: f"{field} (" in everything(chat))
+            await until(lambda field=field: f"{field}: " in everything(chat))
             assert not chat.send_button.disabled
             chat.ask.value = answer
             chat.send_button.click()
