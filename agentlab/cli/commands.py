@@ -14,6 +14,7 @@ import yaml
 from agentlab.cli.comparing import show_pairs, show_verdict
 from agentlab.cli.echo import echo
 from agentlab.cli.options import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.pinning import pin_hub_files
 from agentlab.cli.progress import Display, fetch
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
@@ -37,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     spec = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
     if spec is None and not arguments.dataset:
         raise ConfigError(f"{DEFAULT_SPEC} does not exist; name a spec or a --dataset, or run `agentlab init`")
+    if arguments.mode != "replay":
+        pin_hub_files(None if spec is None else Path(spec), [arguments.model or ""])
     with Lab(spec, **spec_overrides(arguments)) as lab:
         datasets = lab.bench.datasets()
         echo(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
@@ -101,6 +104,8 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
         raise ConfigError("a run that stops early is no baseline; make one with `agentlab run`, then gate --update")
     if Path(arguments.run).is_dir():
         raise ConfigError(f"--sequential needs a spec, but {arguments.run} is a folder; name the spec of that run")
+    if arguments.mode != "replay":
+        pin_hub_files(Path(arguments.run), [arguments.model or ""])
     with Lab(arguments.run, **spec_overrides(arguments)) as lab:
         fetch(lab.bench.local_weights())
         with Display() as display:

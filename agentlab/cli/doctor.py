@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 from agentlab.cli.echo import echo
 from agentlab.core.errors import ConfigError
-from agentlab.models import weights
+from agentlab.models import hub_files, weights
 from agentlab.models.keys import load_keys
+from agentlab.models.local.trial import stored_trials
 
 NEEDED = ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
 EXTRAS = {
@@ -59,6 +60,10 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     for name in weights.names():
         present = weights.is_present(name)
         yield present or None, f"weights {name}: {'installed' if present else f'missing (agentlab pull {name})'}"
+    for file, sha256 in hub_files.files_here():
+        yield True, f"weights {file.name}: installed, SHA-256 {sha256}"
+    for trial in stored_trials():
+        yield None, f"trial of {trial.name}: {trial}"
     for provider, variables in KEYS.items():
         yield _keys(provider, variables)
     base_url = os.environ.get("OPENAI_BASE_URL")

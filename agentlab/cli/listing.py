@@ -13,7 +13,7 @@ from agentlab.cli.options import DEFAULT_SPEC
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
-from agentlab.models import weights
+from agentlab.models import hub_files, weights
 from agentlab.tools.mcp.listing import describe
 from agentlab.tools.mcp.tool_manager import ToolManager
 from agentlab.workbench.settings import settings_of, spec_schema
@@ -67,6 +67,8 @@ def _list_models() -> None:
             entry = weights.CATALOGUE[name]
             megabytes = sum(file.bytes for file in entry.files) / 1e6
             echo(f"  local/{name:30} {megabytes:6.0f} MB  {entry.licence}  ({state})")
+        for file, sha256 in hub_files.files_here() if kind == "chat" else ():
+            echo(f"  local/{file.name}@{sha256[:12]}...  {file.target.stat().st_size / 1e6:.0f} MB  (installed)")
         for name, text in plugins.names(room).items():
             echo(f"  {name + '/...':36} {text}")
 

@@ -16,7 +16,7 @@ from agentlab.core.stream import Done, NoticeItem, StepEnded, StreamItem, ToolPr
 from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
-from agentlab.models import weights
+from agentlab.models import hub_files, weights
 
 MAX_TITLE_WIDTH = 44
 SECONDS_BETWEEN_LINES = 10.0
@@ -92,7 +92,10 @@ def fetch(names: Iterable[str]) -> None:
     """Download the weights that are missing."""
     with Display(bars.DownloadColumn) as display:
         for name in names:
-            weights.fetch(name, display.draw)
+            if (file := hub_files.parse(name)) is None:
+                weights.fetch(name, display.draw)
+            else:
+                hub_files.fetch(file, display.draw)
 
 
 def line_of(item: StreamItem) -> str:

@@ -11,7 +11,7 @@ from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
 from agentlab.data.lint import too_few_conversations
-from agentlab.models import weights
+from agentlab.models import hub_files, weights
 
 TEMPLATE = Path(__file__).parent / "template"
 """Files of a new project."""
@@ -52,4 +52,8 @@ def pull(arguments: argparse.Namespace) -> None:
     names = list(dict.fromkeys(name.removeprefix("local/") for group in groups for name in group))
     fetch(names)
     for name in names:
-        echo(f"{name}: {weights.home() / 'weights' / name}")
+        file = hub_files.parse(name)
+        if file is None:
+            echo(f"{name}: {weights.home() / 'weights' / name}")
+        else:
+            echo(f"local/{file.name}@{hub_files.digest(file)}: {file.target}")

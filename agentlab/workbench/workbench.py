@@ -10,6 +10,7 @@ import contextlib
 import fnmatch
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from agentlab.data.datasets import Dataset, file_stamps, load_dataset
 from agentlab.data.documents import Document
 from agentlab.knowledge.retriever import ROOM, Corpus, Retriever, find_retriever
 from agentlab.memory.unavailable import open_or_unavailable
+from agentlab.models.hub_files import PREFIX
 from agentlab.models.weights import home
 from agentlab.session.own_searches import LookupTool
 from agentlab.session.session import Session
@@ -169,11 +171,16 @@ class Workbench:
         return resolved, endpoint, lambda: provider.connect(rest)
 
     def local_weights(self) -> list[str]:
-        """Return the catalogue names of the embedded models that will certainly be loaded."""
+        """Return the names of the embedded models that will certainly be loaded and may need a download."""
         if not self.always_calls_models:
             return []
         # With AGENTLAB_LOCAL_MODEL, a file of the user replaces the model, and the resolved name differs.
-        models = [name for name, resolved in self.resolved_models().items() if name == resolved]
+        replacement = os.environ.get("AGENTLAB_LOCAL_MODEL")
+        models = [
+            name
+            for name, resolved in self.resolved_models().items()
+            if name == resolved or (name.startswith(f"local/{PREFIX}") and not replacement)
+        ]
         replaced = {name for _, name in self.objects}
         names = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in names if name.startswith("local/") and name not in replaced]

@@ -5,17 +5,18 @@
     await model.close()
 
 The first call downloads the weights and starts `server` as a child process that ends with this one. One request runs
-at a time. With `AGENTLAB_LOCAL_MODEL=/path/to.gguf` every name runs that file. `tool_protocol` offers the tools and
-reads the calls. At temperature 0 the same request gets the same reply.
+at a time. `local/PATH.gguf` runs a file, `local/hf:OWNER/REPO/FILE.gguf` one of a model hub. With
+`AGENTLAB_LOCAL_MODEL=/path/to.gguf` every name runs that file. `tool_protocol` offers the tools and reads the calls;
+`trial` finds out what a file can do. At temperature 0 the same request gets the same reply.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import subprocess
@@ -26,18 +27,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from agentlab.core.errors import ConfigError, ContextOverflow, ModelError, Unreachable, UnreadableAnswer, WeightsError
-from agentlab.core.files import open_regular_file
+from agentlab.core.errors import (
+    BadRequest,
+    ConfigError,
+    ContextOverflow,
+    ModelError,
+    Unreachable,
+    UnreadableAnswer,
+    WeightsError,
+)
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
-from agentlab.models import weights
+from agentlab.models import hub_files, weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
+from agentlab.models.local.trial import MEASURED, Trial, file_id, load_or_run
 from agentlab.models.provider import Provider, read_usage
 from agentlab.models.refusals import read_refusal
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
 
+log = logging.getLogger(__name__)
 MAX_CHARS_PER_TOKEN = 16
 """No tokenizer packs more into a token, so a longer text overflows the context and need not be tokenized."""
 CONNECT_SECONDS = 10
@@ -53,24 +63,35 @@ def connect(
     threads: int | None = None,
     prompt_cache: int | None = None,
 ) -> LocalModel:
-    """Return the embedded model `name` of the catalogue; the first call downloads the weights and starts it.
+    """Return the embedded model `name`, a name of the catalogue or a GGUF file; the first call loads it.
 
     `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores. `prompt_cache` is in MiB
     and defaults to `AGENTLAB_PROMPT_CACHE`, else to 0. A cache saves reading the same prompt prefix again, but replies
     may then depend, by rounding, on earlier requests. Raises ConfigError.
     """
     prompt_cache = _prompt_cache() if prompt_cache is None else prompt_cache
-    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
-    if own:
-        path = Path(own).expanduser()
+    if (path := _own_file(name)) is not None:
         if not path.is_file():
-            raise ConfigError(f"AGENTLAB_LOCAL_MODEL={own} is not a file; give the path of a GGUF file or unset it")
-        return LocalModel(path.stem, lambda: path, context, threads, prompt_cache)
+            own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+            given = f"AGENTLAB_LOCAL_MODEL={own}" if own else f"local/{name}"
+            remedy = "give the path of a GGUF file" + (" or unset it" if own else "")
+            raise ConfigError(f"{given} is not a file; {remedy}")
+        return LocalModel(path.stem, lambda: path, context, threads, prompt_cache, trial=None)
+    if (file := hub_files.parse(name)) is not None:
+        return LocalModel(file.name, lambda: hub_files.fetch(file), context, threads, prompt_cache, trial=None)
     entry = weights.entry(name)
     if entry.kind != "chat":
         raise ConfigError(f"local/{name} is not a chat model; known: {', '.join(weights.names('chat'))}")
-    file = entry.files[0].name
-    return LocalModel(name, lambda: weights.fetch(name)[file], context, threads, prompt_cache)
+    only = entry.files[0].name
+    return LocalModel(name, lambda: weights.fetch(name)[only], context, threads, prompt_cache)
+
+
+def _own_file(name: str) -> Path | None:
+    """Return the GGUF file of the user that `name` runs; None for a name of the catalogue or of a hub."""
+    if own := os.environ.get("AGENTLAB_LOCAL_MODEL"):
+        return Path(own).expanduser()
+    is_path = name.lower().endswith(".gguf") and not name.startswith(hub_files.PREFIX)
+    return Path(name).expanduser() if is_path else None
 
 
 def _prompt_cache() -> int:
@@ -81,16 +102,18 @@ def _prompt_cache() -> int:
 
 
 def identity(name: str) -> tuple[str, str]:
-    """Return the full name of the model, and the edition of the texts and schemas that offer tools to it."""
-    own = os.environ.get("AGENTLAB_LOCAL_MODEL")
+    """Return the full name of the model, and the edition of the texts and schemas that offer tools to it.
+
+    Raises ConfigError for a file of a hub whose hash is unknown.
+    """
     edition = f"llama.cpp, tools {protocol.EDITION}"
-    if not own:
-        return f"local/{name}", edition
-    file = Path(own).expanduser()
-    # Two files may share a name: the head of a GGUF file and its size tell them apart.
-    with contextlib.suppress(OSError), open_regular_file(file) as opened:
-        edition += f", file {hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
-    return f"local/{file.stem}", edition
+    if (path := _own_file(name)) is not None:
+        with contextlib.suppress(OSError):
+            edition += f", file {file_id(path)}"
+        return f"local/{path.stem}", edition
+    if (file := hub_files.parse(name)) is not None:
+        return f"local/{file.name}", f"{edition}, file {hub_files.digest(file)}"
+    return f"local/{name}", edition
 
 
 def seconds_per_call(name: str) -> float | None:
@@ -102,6 +125,7 @@ def seconds_per_call(name: str) -> float | None:
 class WiredPrompt:
     body: dict[str, Any]
     reader: protocol.ReplyReader
+    offers_tools: bool = False
 
 
 @dataclass
@@ -123,6 +147,8 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         context: int = 8192,
         threads: int | None = None,
         prompt_cache: int = 0,
+        *,
+        trial: Trial | None = MEASURED,
     ) -> None:
         self.name = f"local/{name}"
         self._model = name
@@ -135,6 +161,8 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._port = 0
+        self._trial = trial
+        """Abilities of the model; None until the trial of an unknown file."""
 
     @property
     def pid(self) -> int | None:
@@ -146,7 +174,15 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         async with self._starting:
             if self.pid is None:
                 await self.close()
-                await asyncio.to_thread(self._launch)
+                path = await asyncio.to_thread(self._launch)
+                if self._trial is None:
+                    properties = await self._properties()
+                    self._trial = MEASURED
+                    self._trial = await load_or_run(path, self.name, properties, self._try)
+                    log.info("%s: %s", self.name, self._trial)
+
+    async def _try(self, request: Request) -> Completion:
+        return self.parse(await self._stream(self.translate(request), lambda text: None), request)
 
     def translate(self, request: Request) -> WiredPrompt:
         """Build the body of the request. Raises ContextOverflow and BadRequest."""
@@ -165,11 +201,19 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             **protocol.constraint(request, offered, self._model),
         }
         body = {key: value for key, value in body.items() if value is not None}
-        return WiredPrompt(body, protocol.ReplyReader(request, offered))
+        return WiredPrompt(body, protocol.ReplyReader(request, offered), bool(offered))
 
     async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
         """Stream the reply, after restarting the child if it died; also raises the errors of `start`."""
         await self.start()
+        assert self._trial is not None, "an unknown file is tried at its start"
+        if wired.offers_tools and not self._trial.calls_tools:
+            raise BadRequest("this model calls no tools, as its trial found; use a flow without tools", self.name)
+        if not self._trial.system_role:
+            wired.body["messages"] = protocol.without_system_role(wired.body["messages"])
+        return await self._stream(wired, emit)
+
+    async def _stream(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
         reply = StreamedReply(wired.reader)
         async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
             async for chunk in chunks:
@@ -225,6 +269,17 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         except ValueError as error:
             raise UnreadableAnswer(f"the model server sent invalid JSON: {error}", self.name) from error
 
+    async def _properties(self) -> dict[str, Any]:
+        """Return llama.cpp's description of the loaded file; {} if it gives none."""
+        import aiohttp
+
+        url, headers = f"http://127.0.0.1:{self._port}/props", {"Authorization": f"Bearer {self._key}"}
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+                properties = await response.json()
+                return properties if isinstance(properties, dict) else {}
+        return {}
+
     def _error(self, text: str, status: int = 500) -> ModelError:
         """Return our error for `{"error": {"code", "type", "message"}}`, the inner object, or any other text."""
         with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
@@ -235,7 +290,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         message = " ".join(text.split())[:300]
         return read_refusal(status, {}, json.dumps({"error": {"message": message}}), self.name)
 
-    def _launch(self) -> None:
+    def _launch(self) -> Path:
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError(
                 "embedded models need the package xllamacpp, which is not installed: pip install xllamacpp"
@@ -265,6 +320,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             last = next((line for line in reversed(complaints) if line.strip()), "it ended without an error message")
             raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
         self._port = int(line)
+        return path
 
 
 def _usable_cores() -> int:

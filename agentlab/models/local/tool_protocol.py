@@ -124,6 +124,17 @@ def render(request: Request, offered: Tools, format_result: Callable[[str, str, 
     return [{**message, "content": escape_control_tokens(message["content"])} for message in wired]
 
 
+def without_system_role(wired: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the conversation for a template without a system role: its text opens the first user message."""
+    first, *rest = wired
+    if first["role"] != "system":
+        return list(wired)
+    text = first["content"]
+    if rest and rest[0]["role"] == "user":
+        text, rest = f"{text}\n\n{rest[0]['content']}", rest[1:]
+    return [{"role": "user", "content": text}, *rest]
+
+
 def escape_control_tokens(text: str) -> str:
     """Insert a space into every control token in `text`, so that no text ends or opens a turn."""
     return _CONTROL.sub(lambda match: f"{match[0]} ", text)

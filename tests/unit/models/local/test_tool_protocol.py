@@ -165,3 +165,17 @@ class TestReply:
             assert known == reader.finish()[0] == expected
         else:
             assert known.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == expected
+
+
+@pytest.mark.parametrize(
+    ("wired", "expected"),
+    [
+        (["system", "user", "assistant"], [("user", "0\n\n1"), ("assistant", "2")]),
+        (["system", "assistant"], [("user", "0"), ("assistant", "1")]),
+        (["user", "assistant"], [("user", "0"), ("assistant", "1")]),
+        (["system"], [("user", "0")]),
+    ],
+)
+def test_a_template_without_a_system_role_gets_its_text_in_the_first_user_message(wired, expected):
+    messages = [{"role": role, "content": str(number)} for number, role in enumerate(wired)]
+    assert [(m["role"], m["content"]) for m in protocol.without_system_role(messages)] == expected
