@@ -5,14 +5,13 @@ It imports the SDK, which takes half a second: import it where a call is made.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import httpx2
 import openai
 
-from agentlab.core.errors import ModelError, ServerFault, Unreachable, UnreadableAnswer
+from agentlab.core.errors import ModelError, ServerFault, UnreadableAnswer
 from agentlab.wire.limits import CURRENT
 
 MAX_BYTES = 64 * 2**20
@@ -65,16 +64,3 @@ def http_client() -> httpx2.AsyncClient:
         max_redirects=MAX_REDIRECTS,
         event_hooks={"response": [check_head]},
     )
-
-
-def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> ModelError:
-    """Return the error for a call without an answer; the cause of an error of the SDK is one of its transport."""
-    while not isinstance(problem, (aiohttp.ClientError, TimeoutError)) and problem.__cause__ is not None:
-        problem = problem.__cause__
-    if isinstance(problem, TimeoutError):
-        return Unreachable("no answer in time", model)
-    if isinstance(problem, httpx2.TooManyRedirects):
-        return ModelError(f"the server redirects more than {MAX_REDIRECTS} times", model)
-    text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
-    is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
-    return Unreachable(f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model)

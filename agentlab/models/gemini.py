@@ -26,7 +26,7 @@ from agentlab.core.protocols import Emit
 from agentlab.models.gemini_calls import joined_calls
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, sum_usage, unreadable, wired_tools
-from agentlab.models.refusals import read_refusal
+from agentlab.models.refusals import lost_connection, read_refusal
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -43,7 +43,7 @@ _ASKED_AGAIN = (
 _WANTS_SIGNATURES = re.compile(r"(models/)?gemini-[3-9]")
 """Models that refuse a turn whose first call has no signature."""
 _THINKS = re.compile(r"(models/)?gemini-(2\.5|[3-9])")
-_FINISH: dict[str | None, FinishReason] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+_FINISH: dict[str, FinishReason] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
 _FILTERED = re.compile("SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED|SPII|ESCALATION|ARMOR|PUP_LIMITED")
 
 
@@ -77,7 +77,8 @@ class StreamedContents:
     parts: list[Any] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     finish: str | None = None
-    blocked: bool = False
+    blocked: str = ""
+    """Reason for which the prompt was rejected."""
 
     @property
     def failed_call(self) -> str:
@@ -182,7 +183,8 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             async for chunk in chunks:
                 read.model = chunk.model_version or read.model
                 read.usage = read_usage(chunk.usage_metadata) if chunk.usage_metadata else read.usage
-                read.blocked |= bool(chunk.prompt_feedback and chunk.prompt_feedback.block_reason)
+                if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
+                    read.blocked = chunk.prompt_feedback.block_reason.value
                 for candidate in (chunk.candidates or ())[:1]:
                     read.finish = candidate.finish_reason.value if candidate.finish_reason else read.finish
                     for part in (candidate.content and candidate.content.parts) or ():
@@ -215,21 +217,28 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         raise self._keys.report_failure(key, error)
 
     def parse(self, raw: StreamedContents, request: Request) -> Completion:
-        if raw.finish is None and not raw.blocked:
+        reason = raw.finish or raw.blocked
+        if not reason:
             raise errors.Unreachable("the stream ended before the answer did", self.name)
         if raw.failed_call:
             raise errors.ModelError(f"the model's function call cannot be read: {raw.failed_call}", self.name)
         ours = {wired: name for name, wired in wired_tools(request).items()}
         call_ids = [call.id for message in request.messages for call in message.tool_calls]
         message = read_message(raw.parts, ours, call_ids)
-        finish = "content_filter" if raw.blocked or _FILTERED.search(raw.finish or "") else _FINISH.get(raw.finish)
+        finish = "content_filter" if raw.blocked or _FILTERED.search(reason) else _FINISH.get(reason)
         if message.tool_calls:
             finish = "tool_calls"
         elif finish is None and not message.text:
-            raise errors.ServerFault(f"the model stopped without an answer: {raw.finish}", self.name)
+            raise errors.ServerFault(f"the model stopped without an answer: {reason}", self.name)
         thought = "".join(part.text for part in raw.parts if part.thought and part.text)
-        finish = finish or "other"
-        return Completion(message=message, usage=raw.usage, model=raw.model, finish_reason=finish, thought=thought)
+        return Completion(
+            message=message,
+            usage=raw.usage,
+            model=raw.model,
+            finish_reason=finish or "other",
+            thought=thought,
+            stopped=f"the server stopped the reply: {reason}" if finish in ("content_filter", None) else "",
+        )
 
     async def close(self) -> None:
         if self._client is not None:
@@ -331,14 +340,8 @@ def translate_error(problem: Exception, model: str, keys: KeyRing) -> errors.Mod
     import aiohttp
     from google.genai.errors import APIError
 
-    if isinstance(problem, TimeoutError):
-        return errors.Unreachable("no answer in time", model)
-    text = keys.redact(str(getattr(problem, "message", None) or problem))
-    if isinstance(problem, (aiohttp.ClientError, OSError)):
-        was_connected = not isinstance(problem, aiohttp.ClientConnectorError)
-        return errors.Unreachable(
-            f"{'the connection broke' if was_connected else 'cannot reach the server'}: {text}", model
-        )
+    if isinstance(problem, (aiohttp.ClientError, OSError)):  # a TimeoutError is an OSError, too
+        return lost_connection(problem, model, keys.redact)
     if not isinstance(problem, APIError) or not isinstance(problem.code, int):
         return unreadable(problem, model)
     headers = getattr(problem.response, "headers", {})

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 from agentlab.core.errors import BadRequest, ModelError
 from agentlab.models.chat_parameters import refused_parameter
 from agentlab.models.keys import KeyRing
-from agentlab.models.refusals import read_refusal, read_server_error
+from agentlab.models.refusals import lost_connection, read_refusal, read_server_error
 from agentlab.wire.limits import CURRENT
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ class Connection:
         import aiohttp
         import httpx2
         import openai
-
-        from agentlab.models.bounded_http import lost_connection
 
         ticket = CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)

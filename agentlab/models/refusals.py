@@ -25,6 +25,7 @@ from agentlab.core.errors import (
     Refused,
     Retryable,
     ServerFault,
+    Unreachable,
     UnreadableAnswer,
 )
 from agentlab.wire.limits import parse_duration
@@ -165,6 +166,21 @@ def _message(content: Any) -> str:
     if isinstance(content, dict) and "msg" in content:
         return ": ".join(filter(None, (".".join(map(str, content.get("loc") or ())), str(content["msg"]))))
     return str(content.get("message") or content) if isinstance(content, dict) else str(content)
+
+
+def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> ModelError:
+    """Return the error for a call without an answer; the cause of an error of the SDK is one of its transport."""
+    import aiohttp
+
+    while not isinstance(problem, (aiohttp.ClientError, TimeoutError)) and problem.__cause__ is not None:
+        problem = problem.__cause__
+    if isinstance(problem, TimeoutError):
+        return Unreachable("no answer in time", model)
+    if type(problem).__name__ == "TooManyRedirects":
+        return ModelError("the server redirects again and again", model)
+    text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
+    is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
+    return Unreachable(f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model)
 
 
 def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:

@@ -186,6 +186,7 @@ async def test_a_stop_of_the_server_is_not_the_end_of_a_whole_answer(reason):
     completion, bodies = await asked([chunk({"text": "First you"}), chunk(finish=reason)])
     stopped = "other" if reason in ("OTHER", "BRAND_NEW") else "content_filter"
     assert (completion.text, completion.finish_reason, len(bodies)) == ("First you", stopped, 1)
+    assert completion.stopped == f"the server stopped the reply: {reason}"
 
 
 async def test_a_finish_reason_before_the_text_is_no_end():
