@@ -127,11 +127,12 @@ def _question_message(session: Session, turn: UserTurn, passages: Sequence[Passa
 
 
 def tool_was_called(session: Session) -> bool:
-    """Return True if the model has called any tool in this turn, also if the call was rejected.
+    """Return True if the model has called any tool in this turn, also if the tool rejected the call.
 
-    A tool may have had an effect, and a reply made without tools would not mention it.
+    A tool may have had an effect, and a reply made without tools would not mention it. A call whose arguments are no
+    JSON object ran no tool.
     """
-    return any(isinstance(event, ToolRun) for event in session.turn_events())
+    return any(isinstance(event, ToolRun) and event.call.malformed is None for event in session.turn_events())
 
 
 def finish_turn(session: Session, turn: UserTurn, text: str) -> Reply:

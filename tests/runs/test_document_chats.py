@@ -129,3 +129,15 @@ def test_a_look_up_takes_part_of_a_title_and_no_list_as_everything(opened, argum
     chat, _ = opened("tools", asked, "Fine.")
     chat.say_sync("What about goals, fouls and offside?")
     assert {passage.doc_id for search in searches(chat) for passage in search.passages} == found
+
+
+def test_a_malformed_look_up_lets_the_fallback_search(opened):
+    malformed = Message(
+        role="agent", tool_calls=(ToolCall(id="c", name="lookup_documents", arguments={}, malformed='{"query": '),)
+    )
+    chat, _ = opened("tools_rag_fallback", malformed, "No idea.", "7.32 m.")
+    assert chat.say_sync("How wide is a goal?").text == "7.32 m."
+    assert decisions(chat)["fallback needed"] is True
+    rejected = Message(role="agent", tool_calls=(ToolCall(id="c", name="lookup_documents", arguments={"query": 7}),))
+    chat, _ = opened("tools_rag_fallback", rejected, "No idea.", "7.32 m.")
+    assert chat.say_sync("How wide is a goal?").text == "No idea."

@@ -90,7 +90,9 @@ class LLMCoordinator:
             if not message.tool_calls:
                 return reply
             await self._run_tools(session, tools)
-        session.decide("turn limit reached", True, f"{self.settings.max_tool_turns} calls of the model")
+        session.decide(
+            "turn limit reached", True, f"{self.settings.max_tool_turns} rounds of tools; the next call has none"
+        )
         # Keep the tools in the request, so that the provider's prefix cache still matches.
         message = await self._complete(system, session, tools, tool_choice="none")
         if message.text:

@@ -25,7 +25,7 @@ class CoordinatorSettings:
     max_history_tokens: Annotated[int, Gt(0)] = 8000
     """Maximum length of the history in estimated tokens of four characters."""
     max_tool_turns: Annotated[int, Gt(0)] = 5
-    """Maximum number of model calls with tools per turn."""
+    """Maximum number of rounds of tools per turn; one more call without tools then answers."""
     trim_chunk_size: Annotated[int, Ge(0)] = 1000
     """Minimum number of tokens that are dropped together from a history that is too long; 0: only as many as needed."""
     context_in: Literal["user", "system"] = "user"
