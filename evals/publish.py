@@ -83,19 +83,16 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
     for lead in leads:
         for pair in compare(run, flows=flows[flows.index(lead) :]).pairs:
             for d in (d for d in pair.differences if d.primary):
-                interval = (
-                    f"[{format_number(round(d.ci95[0], 6))}, {format_number(round(d.ci95[1], 6))}]" if d.ci95 else "-"
-                )
                 p = "-" if d.p_adjusted is None else f"{d.p_adjusted:.2g}" if d.p_adjusted >= 0.0001 else "< 0.0001"
                 amounts = (
                     d.measure.show(d.a),
                     d.measure.show(d.b),
                     format_number(d.difference, "+"),
-                    interval,
+                    d.interval or "-",
                     p,
                     format_number(d.visible),
                 )
-                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.verdict
+                yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.words
 
 
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:

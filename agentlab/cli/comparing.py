@@ -15,7 +15,7 @@ from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.headline import Verdict, recommend
-from agentlab.evals.compare.judgement import MARGIN, Judgement, format_needed
+from agentlab.evals.compare.judgement import ESTIMAND, MARGIN, Judgement, format_needed
 from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
@@ -55,9 +55,7 @@ def show_pairs(
         print_line(console, line)
     for pair in comparison.pairs:
         _show_pair(console, pair, show_all)
-    legend = (
-        f"* primary measure; 95 %: bootstrap over conversations; p: {TEST_ASSUMPTION}; two-sided; adjusted by maxT over"
-    )
+    legend = f"* primary measure; {ESTIMAND}; p: {TEST_ASSUMPTION}; two-sided; adjusted by maxT over"
     legend += f" {max(1, comparison.family)} tests of all pairs"
     legend += "; detectable: the difference found in 80 % of such comparisons" if show_all else ""
     print_line(console, legend, "dim")

@@ -41,6 +41,8 @@ class Dataset:
     """Folders of the initial memory, by conversation id; other conversations start with an empty memory."""
     locations: Mapping[str, str] = field(default_factory=dict)
     """File and line of each conversation, as `conversations.jsonl:3`; {} if it was not read from a file."""
+    max_turns: int = 0
+    """Turns of the longest conversation of the set from which this subset was taken."""
 
     @cached_property
     def digest(self) -> str:
@@ -62,12 +64,17 @@ class Dataset:
         """Number of scored turns."""
         return sum(len(conversation.scored_turns) for conversation in self.conversations)
 
+    @property
+    def longest(self) -> int:
+        """Number of scored turns of the longest conversation, also of one that a subset leaves out."""
+        return max(self.max_turns, *(len(conversation.scored_turns) for conversation in self.conversations))
+
     def subset(self, limit: int | None, seed: int | None = None) -> Dataset:
         """Return the first `limit` conversations, or with `seed` a stratified sample of them, as a data set."""
         if limit is None:
             return self
         drawn = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
-        return replace(self, conversations=tuple(drawn))
+        return replace(self, conversations=tuple(drawn), max_turns=self.longest)
 
     def __repr__(self) -> str:
         return (

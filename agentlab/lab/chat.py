@@ -156,7 +156,7 @@ class Chat:
                 await asyncio.wait_for(asyncio.shield(self._finish_background()), wait_s)
 
         self._loop.run_coroutine(wait())
-        return self.log.receipts(self.trace.events)
+        return self.log.receipts(self.trace.events, keeps_files=self._bench.spec.files is not None)
 
     def remember_sync(self, text: str) -> Fact:
         """Store a fact in long-term memory without a model call, and return it; a saved chat replays without it.

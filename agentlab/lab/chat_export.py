@@ -111,11 +111,11 @@ class ChatLog:
             return None
         return Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
-    def receipts(self, events: Sequence[Event]) -> list[str]:
+    def receipts(self, events: Sequence[Event], keeps_files: bool) -> list[str]:
         """Return the receipts of the conversation's events since the last call."""
         new = events[self._n_receipted :]
         self._n_receipted = len(events)
-        return receipts(new)
+        return receipts(new, keeps_files)
 
     def forget(self) -> None:
         self.rows.clear()

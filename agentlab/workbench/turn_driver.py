@@ -26,6 +26,7 @@ from agentlab.core.messages import Citation, Reply, UserTurn, to_json
 from agentlab.core.stream import Done, TurnStarted
 from agentlab.core.strict_json import join_surrogates
 from agentlab.session.session import Session
+from agentlab.wire.offline import refusal_in
 
 log = logging.getLogger(__name__)
 Respond = Callable[[UserTurn, Session], Awaitable[Reply]]
@@ -84,7 +85,7 @@ class TurnDriver:
             if cancelled or isinstance(raised, FATAL_ERRORS):
                 stream.emit(Done(number, error="interrupted" if cancelled else str(raised)))
                 raise
-            failure = raised
+            failure = refusal_in(raised)
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({limit_name})")
         result = TurnResult(number=number, turn=turn, reply=reply, failure=failure, started_at=started_at)

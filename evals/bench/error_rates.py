@@ -16,9 +16,10 @@ import tempfile
 from pathlib import Path
 
 import rates
+import rates_claims
 import rates_ship
 
-SECTIONS = (*rates_ship.SECTIONS,)
+SECTIONS = (*rates_ship.SECTIONS, *rates_claims.SECTIONS)
 PAGE = Path(__file__).parents[2] / "results" / "error_rates.md"
 
 

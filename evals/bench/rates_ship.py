@@ -23,6 +23,8 @@ from agentlab.evals.compare.ship import MARGIN, contrasts_of, winners
 SIZES = (5, 10, 20, 30, 60, 120)
 NOISY = ("spread", "uneven", "others bad")
 LONG, LONG_SHARE = 60, 0.01
+LONGEST = {"uneven": 10, "long": LONG}
+"""Turns of the longest conversation of the data set, which a sample may miss."""
 
 
 def scores(
@@ -71,7 +73,7 @@ def shipped(
         columns.append(prices * (1.0 if flow else 0.6))
         rows = zip(*(column.tolist() for column in columns), strict=True)
         sides.append({key: dict(zip(names, row, strict=True)) for key, row in zip(keys, rows, strict=True)})
-    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides), strict=True))
+    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides, longest=LONGEST.get(world, 0)), strict=True))
     best = winners(contrasts_of(tables, names))
     return float(len(best) == 1 and (best == ["0"] if wanted else int(best[0]) in losing))
 

@@ -180,6 +180,7 @@ def gate(
         seconds_decide=latency_is_comparable(run.result.mode, header.mode),
         stops=mine["stops"],
         gates=header.gates,
+        longest=run.longest,
     )
     deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
@@ -280,11 +281,14 @@ def gated_measures(
     *,
     seconds_decide: bool,
     stops: Stops,
+    longest: int,
 ) -> tuple[list[GatedMeasure], list[str]]:
     """Return the measures to test, by flow of the baseline, and the names of those that are unknown in the baseline."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
     laid_out = make_turn_tables(
-        [*baseline.values(), *(run[flow] for flow in baseline)], dict(enumerate([*keys.values(), *keys.values()]))
+        [*baseline.values(), *(run[flow] for flow in baseline)],
+        dict(enumerate([*keys.values(), *keys.values()])),
+        longest,
     )
     members, unknown = [], []
     for index, (flow, rows) in enumerate(baseline.items()):
@@ -315,6 +319,7 @@ def evaluate_measures(
     seconds_decide: bool = False,
     stops: Stops = MappingProxyType({}),
     gates: int = 1,
+    longest: int = 0,
     tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """Return the judgements of all measures, worst first, and notes.
@@ -325,7 +330,9 @@ def evaluate_measures(
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
-    members, unknown = gated_measures(baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops)
+    members, unknown = gated_measures(
+        baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops, longest=longest
+    )
     if tested is None:
         families = [member.advises for member in members]
         outcomes = run_family_test([m.paired for m in members], alpha / gates, two_sided=False, families=families)

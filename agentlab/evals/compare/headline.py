@@ -189,7 +189,7 @@ class _Field:
 
     @cached_property
     def contrasts(self) -> dict[str, list[Contrast]]:
-        return contrasts_of(self.comparison.tables, self.primary) if self.comparison else {}
+        return contrasts_of(self.comparison.tables, self.primary, self.comparison.pairs) if self.comparison else {}
 
     @cached_property
     def eligible(self) -> list[str]:
@@ -275,7 +275,10 @@ class _Field:
             theirs = [self.means[contrast.other].get(name) for contrast in contrasts]
             if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
                 least = min(other / mine for other in theirs if other)
-                savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
+                if any(contrast.shown[name].claim == "more often" for contrast in contrasts):
+                    savings.append(f"{words} more often")
+                else:
+                    savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
         return savings
 
     def _trade(self) -> list[str]:
@@ -307,10 +310,8 @@ class _Field:
         if not own:
             return
         worst = max(own, key=lambda each: max(each.open_bounds.values(), default=0.0))
-        if worst.more and worst.more[1] > 0:
-            low, high = worst.more
-            count = f"up to {high}" if low < 1 else str(high) if low == high else f"{low} to {high}"
-            yield f"what would decide: {count} more conversations, if the two are equally good (4 times in 5)"
+        if worst.more:
+            yield f"what would decide: {worst.more}, if the two are equally good (4 times in 5)"
         if losses := [f"{format_number(bound)} in {name}" for name, bound in worst.open_bounds.items()]:
             yield f"a loss of up to {' and '.join(losses)} against {worst.other} is not excluded"
 

@@ -4,7 +4,7 @@
     unchanged  every turn is equal: a statement about these turns
     better, worse
                the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
-               is beyond the margin or of undecided size
+               is beyond the margin or of undecided size. `claim` says if this is true of the mean, too
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
     undecided  none of these; `more` is the number of conversations that exclude a loss if the sides are equally good
 
@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Literal
 
 from agentlab.evals.compare.paired import PairedMeasure
+from agentlab.evals.stats.intervals import ROUGH, mean_p_value
 from agentlab.evals.stats.planning import (
     POWER,
     Needed,
@@ -34,7 +35,12 @@ from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bo
 from agentlab.evals.store.measures import COSTS, Measure, format_number
 
 MARGIN = 0.10
-"""Loss of quality that matters if no margin is given; per turn or conversation."""
+"""Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
+ESTIMAND = (
+    "means are over turns, 95 % intervals over conversations; if lengths differ a loss is excluded per turn and per"
+    " conversation"
+)
+Claim = Literal["", "more often", "on average", "on average, whatever was not seen"]
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
 """Verdicts of a comparison without margins, for kinds with another name there."""
@@ -55,6 +61,15 @@ def loss_p_value(paired: PairedMeasure, margin: float) -> float:
     if paired.conversations < 2 or math.isinf(reach):
         return 1.0
     return max(margin_p_value(sums, counts, reach, margin, longest) for sums, counts, longest in paired.estimands)
+
+
+def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed | None:
+    """Return how many more conversations exclude a mean loss of `margin`, if both sides are equally good."""
+    reach = paired.max_change[0]
+    needed = [more_to_exclude(s, c, margin, reach, alpha, longest) for s, c, longest in paired.estimands]
+    if None in needed:
+        return None
+    return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,14 +181,49 @@ class Judgement:
     def is_shown(self) -> bool:
         return self.kind in ("better", "worse")
 
+    @cached_property
+    def claim(self) -> Claim:
+        """Return what a difference is true of; "" if none is shown. Each step contains those before it.
+
+        `more often` is the sign-flip test, which tests exchangeability. `on average` needs `ROUGH` conversations and
+        the test of the mean (`mean_p_value`), corrected for the family. `whatever was not seen` also excludes that
+        unseen conversations undo the difference: a share |d| / (|d| + r) of them would, if r is the most that one can
+        change, and C conversations without one have probability (1 + |d| / r) ** -C. A cost needs a declared stop.
+        """
+        if not self.is_shown or self.loss is None:
+            return ""
+        paired = self.paired
+        p = mean_p_value(paired.sums, paired.counts) * max(1, self.family) / (1 if self.share is None else 2)
+        if self.conversations < ROUGH or p >= self.alpha:
+            return "more often"
+        if not self.measure.is_bounded and paired.stop is None:
+            return "on average"
+        weight = max(float(paired.counts.max()), paired.longest) * self.conversations / self.n
+        reach = weight * paired.max_change[self.loss > 0]
+        undone = (1 + abs(self.loss) / reach) ** -self.conversations
+        return "on average, whatever was not seen" if undone <= self.alpha else "on average"
+
     @property
     def verdict(self) -> str:
-        """Return the verdict as it is printed."""
+        """Return the verdict as a word for machines; `words` adds the claim."""
         if self.share is None:
             return IN_A_PAIR.get(self.kind, self.kind)
         if self.kind == "worse":
             return "worse beyond margin" if self.is_beyond else "worse, size undecided"
         return "undecided" if self.kind == "unknown" else self.kind
+
+    @property
+    def words(self) -> str:
+        """Return the verdict as it is printed, with the claim of a difference."""
+        return f"{self.verdict} {self.claim}" if self.share is None and self.claim else self.verdict
+
+    @property
+    def interval(self) -> str:
+        """Return the 95 % interval of B - A as text, `rough` for costs of few conversations; "" if it is unknown."""
+        if self.ci95 is None:
+            return ""
+        is_rough = not self.measure.is_bounded and self.conversations < ROUGH
+        return f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]{' rough' if is_rough else ''}"
 
     @cached_property
     def visible(self) -> float | None:
@@ -203,10 +253,7 @@ class Judgement:
         reach = self.paired.max_change[0] if self.kind == "undecided" else math.inf
         if self.advises or math.isinf(reach):
             return None
-        needed = [more_to_exclude(s, c, margin, reach, self.alpha, longest) for s, c, longest in self.paired.estimands]
-        if None in needed:
-            return None
-        return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
+        return more_if_equal(self.paired, margin, self.alpha)
 
     @property
     def least_to_pass(self) -> str:
@@ -234,10 +281,9 @@ class Judgement:
     @property
     def cells(self) -> list[str]:
         """Return the cells of a table row: n, both means, difference, interval, adjusted p and verdict."""
-        interval = f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]" if self.ci95 else "-"
         means = [self.measure.show(self.a), self.measure.show(self.b), format_number(self.difference, "+")]
         p = "-" if self.p_adjusted is None else f"{self.p_adjusted:.2g}"
-        return [str(self.n), *means, interval, p, self.verdict]
+        return [str(self.n), *means, self.interval or "-", p, self.words]
 
     @property
     def change(self) -> str:
@@ -276,7 +322,7 @@ class Judgement:
         if not self.is_shown:
             return self.verdict
         means = f"{self.measure.show(self.a)} -> {self.measure.show(self.b)}"
-        return f"{self.kind} in {self.measure.name} ({means}, p = {self.p_adjusted:.2g})"
+        return f"{self.kind} {self.claim} in {self.measure.name} ({means}, p = {self.p_adjusted:.2g})"
 
 
 def format_needed(needed: Needed, margin: float) -> str:

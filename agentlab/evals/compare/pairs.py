@@ -114,7 +114,7 @@ class Comparison:
             rows = []
             for d in pair.differences:
                 numbers = {name: getattr(d, name) for name in IN_JSON} | {"more": d.more and d.more._asdict()}
-                verdict = {"better": d.measure.better, "reading": d.verdict}
+                verdict = {"better": d.measure.better, "reading": d.verdict, "claim": d.claim}
                 rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict})
             turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
             pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
@@ -134,7 +134,9 @@ class Comparison:
                 row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
                 row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
                 row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append({**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict})
+                rows.append(
+                    {**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict, "claim": d.claim}
+                )
         return frame_of(rows)
 
     def __repr__(self) -> str:
@@ -158,7 +160,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
         stops = a.identity["stops"]
-        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops)
+        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops, longest=a.longest)
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -182,7 +184,12 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     ]
     agree = latency_is_comparable(a.result.mode, b.result.mode)
     return compare_turns(
-        named, declared or _primary(b), slices_by_turn(b), latency_decides=agree, stops=b.identity["stops"]
+        named,
+        declared or _primary(b),
+        slices_by_turn(b),
+        latency_decides=agree,
+        stops=b.identity["stops"],
+        longest=max(a.longest, b.longest),
     )
 
 
@@ -218,11 +225,14 @@ def compare_turns(
     *,
     latency_decides: bool,
     stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    longest: int = 0,
 ) -> Comparison:
     """Compare all pairs as one family; each pair has the same turns on both sides.
 
     `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
     runs are not comparable. `slices_by_turn` maps each turn to its slices, `stops` a flow of B to its declared stops.
+    `longest` is the number of turns of the longest conversation of the data set, over all epochs.
+
     Raises RunError if a turn is missing on one side.
     """
     for pair in named:
@@ -232,7 +242,7 @@ def compare_turns(
                 " same turns: finish one that stopped early with --resume, or import answers to all the turns"
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
-    laid_out = dict(zip(sides, make_turn_tables(sides.values()), strict=True))
+    laid_out = dict(zip(sides, make_turn_tables(sides.values(), longest=longest), strict=True))
     decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or latency_decides]
     columns: dict[tuple[int, str], PairedMeasure] = {}
     for number, pair in enumerate(named):

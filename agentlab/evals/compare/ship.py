@@ -12,22 +12,19 @@ Multiparameter hypothesis testing and acceptance sampling, 1982). Everything els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
 from agentlab.evals.compare.family import run_family_test
+from agentlab.evals.compare.judgement import MARGIN, Judgement, bound_of_all, loss_p_value, more_if_equal
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
-from agentlab.evals.compare.pairs import ALPHA
-from agentlab.evals.stats.planning import conversations_if_equal
-from agentlab.evals.stats.statistics import loss_bound, margin_p_value
+from agentlab.evals.compare.pairs import ALPHA, FlowPair
+from agentlab.evals.stats.planning import Needed
 from agentlab.evals.store.measures import LATENCY, is_quality
 from agentlab.evals.store.run import StoredRun
 
-MARGIN = 0.10
-"""Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
 FEWER = {"input_tokens": "fewer input tokens", "llm_calls": "fewer calls", "cost_usd": "cheaper", LATENCY: "faster"}
 """Costs that may favour a flow, with the words for a saving."""
 
@@ -53,59 +50,64 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
 class Contrast:
     """One flow against another: which losses of quality are excluded, and what is shown."""
 
-    def __init__(self, flow: str, other: str, tables: Mapping[str, TurnTable], decide: Sequence[str]) -> None:
+    def __init__(
+        self,
+        flow: str,
+        other: str,
+        tables: Mapping[str, TurnTable],
+        decide: Sequence[str],
+        paired: Mapping[str, PairedMeasure] = MappingProxyType({}),
+    ) -> None:
+        """Take measures that are already paired, with `other` as A."""
         self.flow, self.other = flow, other
-        self._tables, self._decide = (tables[other], tables[flow]), decide
+        self._tables, self._decide, self._paired = (tables[other], tables[flow]), decide, dict(paired)
         self.qualities = [self._pair(name) for name in decide if is_quality(name)]
 
     def _pair(self, name: str) -> PairedMeasure:
-        return pair_measure(name, *self._tables)
+        if name not in self._paired:
+            self._paired[name] = pair_measure(name, *self._tables)
+        return self._paired[name]
 
     @cached_property
     def open(self) -> list[PairedMeasure]:
         """The qualities in which a loss of `MARGIN` is not excluded."""
-        return [paired for paired in self.qualities if not _excludes(paired)]
+        return [paired for paired in self.qualities if loss_p_value(paired, MARGIN) > ALPHA]
 
     @cached_property
-    def shown(self) -> dict[str, float]:
-        """The mean loss in each measure that is shown to differ: those that decide, and costs beside them."""
+    def shown(self) -> dict[str, Judgement]:
+        """The measures that are shown to differ: those that decide, and costs beside them."""
         costs = [name for name in FEWER if name not in self._decide and name != LATENCY]
         known = [name for name in (*self._decide, *costs) if all(table.column(name)[1].any() for table in self._tables)]
         paired = [self._pair(name) for name in known]
         tests = run_family_test(paired, ALPHA, two_sided=True, families=[name in self._decide for name in known])
-        return {
-            name: float(column.losses.mean())
-            for name, column, test in zip(known, paired, tests, strict=True)
-            if test.p_adjusted is not None and test.p_adjusted < ALPHA
-        }
+        judgements = (
+            Judgement(flow=self.flow, paired=column, **test._asdict(), alpha=ALPHA)
+            for column, test in zip(paired, tests, strict=True)
+        )
+        return {each.measure.name: each for each in judgements if each.is_shown}
 
     @cached_property
     def bounds(self) -> dict[str, float]:
         """The largest mean loss of each quality that is not excluded; unknown qualities are left out."""
-        bounds = {paired.measure.name: _bound(paired) for paired in self.qualities}
-        return {name: bound for name, bound in bounds.items() if bound is not None}
+        bounds = {paired: bound_of_all(paired, 1.0, ALPHA) for paired in self.qualities if len(paired.differences)}
+        return {paired.measure.name: paired.max_change[0] if b is None else b for paired, b in bounds.items()}
 
     @property
     def open_bounds(self) -> dict[str, float]:
         """The bounds of the qualities in which a loss of `MARGIN` is not excluded."""
-        return {paired.measure.name: bound for paired in self.open if (bound := _bound(paired)) is not None}
+        names = [paired.measure.name for paired in self.open]
+        return {name: bound for name, bound in self.bounds.items() if name in names}
 
     @cached_property
-    def more(self) -> tuple[int, int] | None:
+    def more(self) -> Needed | None:
         """The numbers of more conversations, if both are equally good, that exclude `MARGIN`; None if none is known."""
-        low = high = 0
-        for paired in self.open:
-            for sums, counts in _estimands(paired):
-                needed = conversations_if_equal(sums, counts, MARGIN, ALPHA)
-                if needed is None:
-                    return None
-                low, high = max(low, needed[0] - len(counts)), max(high, needed[1] - len(counts))
-        return (low, high) if self.open else None
+        needed = [more_if_equal(paired, MARGIN, ALPHA) for paired in self.open if len(paired.differences)]
+        return max((each for each in needed if each), default=None) if None not in needed else None
 
     @property
     def gains(self) -> list[str]:
         """The measures in which the flow is shown better or cheaper."""
-        return [name for name, loss in self.shown.items() if loss < 0]
+        return [name for name, each in self.shown.items() if each.kind == "better"]
 
     @property
     def wins(self) -> list[str]:
@@ -115,39 +117,25 @@ class Contrast:
     @property
     def losses(self) -> list[str]:
         """The qualities that decide in which the flow is shown worse."""
-        return [name for name, loss in self.shown.items() if loss > 0 and is_quality(name)]
+        return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
 
 
-def _estimands(paired: PairedMeasure) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield sums and counts of the mean over turns and, where lengths differ, of the mean over conversations."""
-    has = paired.counts > 0
-    sums, counts = paired.sums[has], paired.counts[has]
-    yield sums, counts
-    if len(counts) and np.ptp(counts):
-        yield sums / counts, np.ones(len(counts))
+def contrasts_of(
+    tables: Mapping[str, TurnTable], decide: Sequence[str], pairs: Sequence[FlowPair] = ()
+) -> dict[str, list[Contrast]]:
+    """Return each flow against every other one; empty where no quality decides or the turns are not the same.
 
-
-def _excludes(paired: PairedMeasure) -> bool:
-    """Return True if a mean loss of `MARGIN` or more is excluded at level 1 - `ALPHA`; False if a value is unknown."""
-    if not len(paired.differences) or paired.conversations < 2:
-        return False
-    reach = paired.max_change[0]
-    return all(margin_p_value(sums, counts, reach, MARGIN) <= ALPHA for sums, counts in _estimands(paired))
-
-
-def _bound(paired: PairedMeasure) -> float | None:
-    """Return the largest mean loss that is not excluded; None where nothing is known."""
-    if not len(paired.differences):
-        return None
-    bounds = [loss_bound(sums, counts, paired.max_change[0], ALPHA) for sums, counts in _estimands(paired)]
-    return max((bound for bound in bounds if bound is not None), default=paired.max_change[0])
-
-
-def contrasts_of(tables: Mapping[str, TurnTable], decide: Sequence[str]) -> dict[str, list[Contrast]]:
-    """Return each flow against every other one; empty where no quality decides or the turns are not the same."""
+    `pairs` are comparisons of some of the flows, whose measures are already paired.
+    """
     if not any(is_quality(name) for name in decide) or len({tuple(table.keys) for table in tables.values()}) > 1:
         return {}
-    return {flow: [Contrast(flow, other, tables, decide) for other in tables if other != flow] for flow in tables}
+    paired = {(pair.b, pair.a): pair.paired for pair in pairs}
+    return {
+        flow: [
+            Contrast(flow, other, tables, decide, paired.get((flow, other), {})) for other in tables if other != flow
+        ]
+        for flow in tables
+    }
 
 
 def winners(contrasts: Mapping[str, Sequence[Contrast]]) -> list[str]:

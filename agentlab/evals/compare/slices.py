@@ -75,11 +75,7 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def significant_slices(
-    members: Iterable[tuple[str, PairedMeasure]],
-    slices_of_turns: Mapping[Place, set[str]],
-    alpha: float,
-    *,
-    two_sided: bool,
+    members: Iterable[tuple[str, PairedMeasure]], by_turn: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
 ) -> list[Slice]:
     """Return the slices in which a quality of a flow is worse, or with `two_sided` differs, the smallest p first.
 
@@ -90,7 +86,7 @@ def significant_slices(
     for flow, paired in members:
         if paired.measure in COSTS or not paired.changed:
             continue
-        for name, mask in _masks(paired, slices_of_turns):
+        for name, mask in _masks(paired, by_turn):
             inside = paired.conversation_numbers[mask]
             if len(np.unique(inside)) >= MIN_CONVERSATIONS and paired.differences[mask].any():
                 columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
@@ -111,11 +107,11 @@ def significant_slices(
     return sorted(significant, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
-def _masks(paired: PairedMeasure, slices_of_turns: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
+def _masks(paired: PairedMeasure, by_turn: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the slices of a measure with their masks, without slices that contain all turns."""
     inside: defaultdict[str, list[int]] = defaultdict(list)
     for number, (conversation, turn, _) in enumerate(paired.keys):
-        for label in slices_of_turns.get((conversation, turn), ()):
+        for label in by_turn.get((conversation, turn), ()):
             inside[label].append(number)
     for name in sorted(inside):
         if len(inside[name]) < len(paired.keys):

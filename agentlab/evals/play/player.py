@@ -34,6 +34,7 @@ from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
+from agentlab.wire.offline import refuse_connections
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.turn_driver import TurnDriver, TurnResult, log_failure
 from agentlab.workbench.workbench import Workbench
@@ -101,7 +102,8 @@ class Player:
             if self._state.follower.should_stop or self._state.budget.is_spent or self._is_down:
                 return
             try:
-                await self._play(trial)
+                with refuse_connections(refuse=self._bench.spec.mode == "replay"):
+                    await self._play(trial)
             except Stopped:
                 return
 

@@ -119,6 +119,8 @@ class Content:
                         "p": _short(d.p_adjusted),
                         "n": d.n,
                         "reading": d.verdict,
+                        "words": d.words,
+                        "interval": d.interval,
                     }
                     for d in pair.differences
                     if d.difference is not None

@@ -173,10 +173,8 @@ def _change(d: Judgement) -> str:
 
 
 def _sentence(pair: FlowPair, d: Judgement) -> str:
-    interval = f" [{format_number(d.ci95[0])}, {format_number(d.ci95[1])}]" if d.ci95 else ""
-    return (
-        f"{pair.b} - {pair.a}, {d.measure.title}: {format_number(d.difference, '+')}{interval} (n={d.n}): {d.verdict}"
-    )
+    change = " ".join(filter(None, (format_number(d.difference, "+"), d.interval)))
+    return f"{pair.b} - {pair.a}, {d.measure.title}: {change} (n={d.n}): {d.words}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1.2) -> str:

@@ -156,7 +156,7 @@ function drawForest() {
       const y = 24 * i + 12, { d, measure } = row;
       const shown = { "B better": "better", "B worse": "worse" }[d.reading] || "unsure";
       const change = measure.quality || !row.scale ? signed(d.difference, measure) : percent(d.difference * row.scale);
-      const label = `${measure.title}: ${pair.b} minus ${pair.a} ${change}, ${d.reading}, n = ${d.n}`;
+      const label = `${measure.title}: ${pair.b} minus ${pair.a} ${change}${d.interval && ` ${d.interval}`}, ${d.words}, n = ${d.n}`;
       const pick = () => { state.measure = measure.quality ? d.measure : state.measure; state.show = measure.quality && d.reading !== "unchanged" ? "flipped" : "all"; state.slice = state.cause = ""; state.flows = new Set([pair.a, pair.b].map((n) => D.flows.indexOf(n))); render(); byId("matrix-title").scrollIntoView(); };
       return pressable(svg("g", { class: `difference ${shown}` }, svg("title", {}, label),
         svg("rect", { class: "hit", x: 0, y: y - 12, width, height: 24 }),

@@ -49,49 +49,6 @@ def detectable_loss(sums: np.ndarray, counts: np.ndarray, level: float) -> float
     return loss if loss > 1e-9 else None
 
 
-def conversations_for_power(sums: np.ndarray, counts: np.ndarray, level: float, difference: float) -> int | None:
-    """Return the conversations needed to detect a true difference with probability `POWER`; None if nothing varies.
-
-    The number is (z at the level + z at the power)**2 * variance of the conversations' means / difference**2, after
-    arXiv 2411.00640, equation 9. It is rounded up to two significant digits, since it is an estimate.
-    """
-    has = counts > 0
-    if not sums.any() or has.sum() < 2:
-        return None
-    means = sums[has] / counts[has]
-    needed = (NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)) ** 2 * float(np.var(means, ddof=1)) / difference**2
-    # Sign flips need log2(1 / level) conversations that differ before they can reject.
-    needed = max(needed, math.log2(1 / level))
-    digit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
-    return int(math.ceil(needed / digit) * digit)
-
-
-def conversations_if_equal(sums: np.ndarray, counts: np.ndarray, margin: float, level: float) -> tuple[int, int] | None:
-    """Return how many conversations exclude a mean loss of `margin` in `POWER` of comparisons of two equal flows.
-
-    The first number takes the standard deviation of the conversations' losses as it is, the second its upper limit at
-    80 % (Browne, On the use of a pilot sample for sample size determination, 1995). Both solve
-    (margin - 1 / (C + 1)) * sqrt(C) / sqrt(sd ** 2 + 1 / (C + 1)) = z at the level + z at the power, which is the bound
-    of `loss_bound` in the limit of a normal mean. None with under two conversations, or beyond `MAX_CONVERSATIONS`.
-    """
-    if len(sums) < 2:
-        return None
-    sd = float(np.std(sums / counts.mean(), ddof=1))
-    freedom = len(sums) - 1
-    # The chi-squared quantile by Wilson and Hilferty (1931).
-    low = freedom * (1 - 2 / (9 * freedom) + NORMAL.inv_cdf(1 - POWER) * math.sqrt(2 / (9 * freedom))) ** 3
-    target = NORMAL.inv_cdf(1 - level) + NORMAL.inv_cdf(POWER)
-    needed = []
-    for spread in (sd, sd * math.sqrt(freedom / low)):
-        size = math.ceil(1 / margin)
-        while (margin - 1 / (size + 1)) * math.sqrt(size) < target * math.sqrt(spread**2 + 1 / (size + 1)):
-            size += max(1, size // 100)
-            if size > MAX_CONVERSATIONS:
-                return None
-        needed.append(size)
-    return needed[0], needed[1]
-
-
 class Needed(NamedTuple):
     """Number of further conversations; `str()` gives it as text."""
 

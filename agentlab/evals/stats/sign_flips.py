@@ -11,6 +11,7 @@ t.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ import numpy as np
 SEED = 0
 EXACT_UP_TO = 13
 """With at max_draws so many differing conversations all sign flips are tried."""
+MAX_LATTICE = 100_000
+"""Largest sum, in steps, of a column whose p-value is exact."""
+MAX_DIVISOR = 12
+"""Most steps of the smallest difference."""
 DRAWS = 9999
 BLOCK = 1_000_000
 """Numbers drawn at once, 8 MB."""
@@ -56,12 +61,17 @@ class SignFlips:
         """Return p-values from counts of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
         return hits / len(self.drawn) if self.exact else (hits + 1) / (len(self.drawn) + 1)
 
+    def exact_p_values(self, sampled: np.ndarray) -> np.ndarray:
+        """Return exact p-values of the columns whose own differences allow it, else those in `sampled`."""
+        exact = [exact_p_value(column, two_sided=self.two_sided) for column in self.sums.T]
+        return np.array([p if own is None else own for own, p in zip(exact, sampled, strict=True)])
+
     def test(self, family: np.ndarray | None = None) -> PValues:
         """Return the p-values by step-down maxT (Westfall and Young, Resampling-Based Multiple Testing, 1993).
 
         `family` marks the columns that are tested together, by default all. The other columns get an adjusted p of 1.
         """
-        p = self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0))
+        p = self.exact_p_values(self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0)))
         adjusted = np.ones(len(p))
         tested = np.flatnonzero(family) if family is not None else np.arange(len(p))
         order = tested[np.argsort(-self.observed[tested], kind="stable")]
@@ -70,7 +80,10 @@ class SignFlips:
         for rank in range(len(order) - 1, -1, -1):
             np.maximum(largest, self.null_sums[:, order[rank]], out=largest)
             stepwise[rank] = self.p_value((largest >= self.observed[order[rank]] - TIE).sum())
-        adjusted[order] = np.maximum.accumulate(stepwise)
+        if len(order):
+            # The last column is alone.
+            stepwise[-1] = p[order[-1]]
+        adjusted[order] = np.maximum.accumulate(np.maximum(stepwise, p[order]))
         return PValues(p, adjusted)
 
     def minimum_p_values(self) -> np.ndarray:
@@ -79,6 +92,39 @@ class SignFlips:
         least = 0.0 if self.exact else 1 / (len(self.drawn) + 1)
         minimum: np.ndarray = np.minimum(1.0, np.maximum((2.0 if self.two_sided else 1.0) * 2.0**-differing, least))
         return minimum
+
+
+def exact_p_value(values: np.ndarray, *, two_sided: bool) -> float | None:
+    """Return the p-value of one column over all sign flips; None if too many values differ from each other.
+
+    Up to `EXACT_UP_TO` values are enumerated. Multiples of one step, such as sums of binary scores, have a lattice
+    distribution for any number of values. It is the inverse Fourier transform of a product of cosines.
+    """
+    values = values[np.abs(values) > 1e-12]
+    if not len(values):
+        return 1.0
+    observed, tie = float(values.sum()), TIE * float(np.abs(values).max())
+    if len(values) <= EXACT_UP_TO:
+        sums = sums_under_flips(values[:, None], 0)[:, 0]
+        return float(((np.abs(sums) if two_sided else sums) >= (abs(observed) if two_sided else observed) - tie).mean())
+    sizes = np.abs(values)
+    for divisor in range(1, MAX_DIVISOR + 1):
+        steps = sizes * divisor / sizes.min()
+        if np.abs(steps - np.round(steps)).max() < TIE:
+            break
+    else:
+        return None
+    steps, weights = np.unique(np.round(steps), return_counts=True)
+    total = int(steps @ weights)
+    if total > MAX_LATTICE:
+        return None
+    angles = 2 * math.pi / (2 * total + 1) * np.arange(total + 1)
+    transform = np.prod(np.cos(angles[:, None] * steps) ** weights, axis=1)
+    chances = np.roll(np.fft.irfft(transform, 2 * total + 1), total)
+    sums, reached = np.arange(-total, total + 1), observed * divisor / sizes.min()
+    beyond = np.abs(sums) >= abs(reached) - 0.5 if two_sided else sums >= reached - 0.5
+    # Smaller p-values are rounding errors.
+    return float(np.clip(chances[beyond].sum(), max(1e-15, (1 + two_sided) * 2.0 ** -len(values)), 1.0))
 
 
 def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from pandas.api.types import is_numeric_dtype
 
 from agentlab.core.escaping import as_csv_cell, as_markdown, escape_surrogates, printable
+from agentlab.evals.store.measures import score_text
 from agentlab.evals.store.rows import FlowSummary
 
 
@@ -70,7 +71,7 @@ class RunTable(Frame):
             counts = sorted({str(score.n) for score in scores if score})
             names.append(f"{name} (n={'/'.join(counts)})" if counts else name)
             rows.append(
-                [_cell(value, score.ci95 if score else None) for value, score in zip(values, scores, strict=True)]
+                [score_text(s) if s and s.ci95 else _cell(value) for value, s in zip(values, scores, strict=True)]
             )
         return pd.DataFrame(rows, index=names, columns=self.columns)
 
@@ -108,9 +109,7 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
     }
 
 
-def _cell(value: Any, ci95: tuple[float, float] | None) -> str:
+def _cell(value: Any) -> str:
     if value is None or pd.isna(value):
         return "-"
-    if ci95 is not None:
-        return "{:.2f} [{:.2f}, {:.2f}]".format(value, *ci95)
     return f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"

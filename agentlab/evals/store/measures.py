@@ -247,8 +247,9 @@ def _latency(flow: FlowSummary) -> str:
 
 
 def score_text(score: MetricSummary | None) -> str:
-    """Return mean and 95 % interval; "-" if unknown."""
+    """Return mean and 95 % interval, and the number of turns if all are right or wrong; "-" if unknown."""
     if score is None or score.mean is None:
         return "-"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
-    return f"{score.mean:.2f}{interval}"
+    equal = {1.0: f" (all {score.n} right)", 0.0: f" (none of {score.n} right)"}.get(score.mean, "")
+    return f"{score.mean:.2f}{interval}{equal}"

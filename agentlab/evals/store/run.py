@@ -133,6 +133,15 @@ class StoredRun:
                     unchanged.append(dataset)
         return unchanged
 
+    @property
+    def longest(self) -> int:
+        """Turns of the longest conversation of the data sets, over all epochs; 0 if they are missing or have changed.
+
+        The run may have played only shorter ones.
+        """
+        epochs = int(self.header["spec"].get("epochs", 1))
+        return epochs * max((dataset.longest for dataset in self.datasets), default=0)
+
     def expected_turn(self, conversation: str, turn: int) -> Turn | None:
         """Return a turn of the data set, with its expectations; None if it does not exist."""
         expected = self.conversations.get(conversation)

@@ -199,7 +199,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     run = play(data, tmp_path / "run", *flows)
     cheap, poor = evaluate_claims(compare(run), improves=["llm_calls"], max_loss={"answer_f1": 0.05})
     assert (cheap.reading, poor.reading) == ("yes", "no")
-    assert str(cheap).startswith("yes: cheap against dear is cheaper in llm_calls (2.00 -> 1.00, p = ")
+    assert str(cheap).startswith("yes: cheap against dear is cheaper on average in llm_calls (2.00 -> 1.00, p = ")
     assert "not worse in answer_f1 (at most +0.0368 worse, margin 0.05)" in str(cheap), "all 80 are equal"
     (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), improves=["llm_calls"], max_loss={"answer_f1": 0.4})
     assert wide.reading == "yes"
@@ -209,7 +209,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     assert str(open_).endswith(f"; if they are equally good, {open_.more} exclude a loss of 0.3 (4 times in 5)")
     (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
     assert back.reading == "no"
-    assert "dear against cheap is dearer in llm_calls (1.00 -> 2.00" in str(back)
+    assert "dear against cheap is dearer on average in llm_calls (1.00 -> 2.00" in str(back)
     for asked, said in (
         ({"improves": ["cost"]}, "unknown measure of this comparison"),
         ({"improves": ["cost_usd"]}, "cost_usd is not known on every turn"),
@@ -219,7 +219,9 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
             evaluate_claims(compare(run), **asked)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
     assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("yes: cheap against dear is cheaper in llm_calls")
+    assert (
+        capsys.readouterr().out.splitlines()[1].startswith("yes: cheap against dear is cheaper on average in llm_calls")
+    )
     assert main([*command, "--max-loss", "answer_f1=.05", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["answers"][0]["reading"] == "yes"
     assert main([*command, "--max-loss", "answer_f1"]) == 1

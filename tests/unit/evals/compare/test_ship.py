@@ -62,7 +62,7 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
     told = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
     assert told.startswith("Cheapest that is not shown worse: three ")
     assert "* 50% fewer input tokens; 50% fewer calls" in told and "a loss of up to 0.249 in answer_f1" in told
-    assert "what would decide: 35 to 44 more conversations, if the two are equally good (4 times in 5)" in told
+    assert "what would decide: at least 79 more conversations, if the two are equally good (4 times in 5)" in told
 
 
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
@@ -174,3 +174,14 @@ def test_failures_of_ungraded_turns_are_seen(tmp_path):
     chosen = {"primary": ["answer_f1", "llm_calls"]}
     write_baseline(play(data, tmp_path / "chosen", **chosen), base)
     assert gate(play(data, tmp_path / "again", flow, **chosen), base).result == "unchanged"
+
+
+def test_a_long_conversation_that_the_sample_left_out_keeps_a_flow_from_being_shipped(tmp_path, capsys):
+    data = write_set(tmp_path / "set", 40)
+    flows = [Answering("one", calls=lambda turn: 2), Answering("two")]
+    assert shown(play(data, tmp_path / "short", *flows, limit=39), capsys).startswith("Ship two")
+    long = {"id": "long", "turns": [{"user": f"c39 {number}"} for number in range(30)]}
+    with (data / "conversations.jsonl").open("a") as file:
+        file.write(json.dumps(long) + "\n")
+    told = shown(play(data, tmp_path / "sample", *flows, limit=39), capsys)
+    assert not told.startswith("Ship") and "is not excluded" in told

@@ -32,7 +32,7 @@ def test_a_permutation_test_is_counted_over_all_signs_and_forgets_order(sums, ra
 
 
 def test_many_conversations_are_sampled_and_the_same_seed_gives_the_same_p():
-    assert p_of([1.0] * 30) == 1 / (DRAWS + 1)
+    assert p_of(np.sqrt(np.arange(1, 31))) == 1 / (DRAWS + 1)
     noise = np.random.default_rng(0).normal(0.3, 1, 30)
     assert p_of(noise, two_sided=True) == p_of(noise, two_sided=True)
     assert p_of(noise, two_sided=True) == pytest.approx(stats.ttest_1samp(noise, 0).pvalue, abs=0.02)
@@ -93,3 +93,26 @@ def test_two_runs_of_one_making_rarely_differ_by_the_same_on_every_turn():
         d = b - a
         same = (d[:, 0] > 0) & (d == d[:, :1]).all(axis=1)
         assert same.mean() <= constant_shift_p_value(3) * 1.1
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize("size", [14, 40, 300])
+def test_p_of_binary_differences_is_exact_for_any_number(size, two_sided):
+    random = np.random.default_rng(size)
+    signs = random.choice([-1.0, 1.0], size, p=[0.4, 0.6])
+    worse = int((signs > 0).sum())
+    expected = stats.binomtest(worse, size, alternative="two-sided" if two_sided else "greater").pvalue
+    for beside in (signs, random.normal(size=size)):
+        tested = SignFlips(np.c_[signs, beside], two_sided=two_sided).test()
+        assert tested.p[0] == pytest.approx(expected, rel=1e-6), "another column does not matter"
+    assert SignFlips(signs[:, None], two_sided=two_sided).test().p_adjusted[0] == tested.p[0]
+
+
+def test_p_of_whole_sums_is_exact_and_few_differences_are_enumerated():
+    random = np.random.default_rng(0)
+    sums = random.choice([-3.0, -2.0, 2.0, 3.0, 5.0], 30)
+    drawn = np.abs(random.choice([-1, 1], (100_000, 30)) @ sums) >= abs(sums.sum()) - 1e-9
+    assert SignFlips(sums[:, None] / 4, two_sided=True).test().p[0] == pytest.approx(drawn.mean(), abs=6e-3)
+    few = np.r_[random.normal(0.5, 1, 9), np.zeros(21)]
+    alone = SignFlips(few[:, None]).test().p[0]
+    assert SignFlips(np.c_[few, sums]).test().p[0] == alone == round(alone * 2**9) / 2**9
