@@ -69,28 +69,18 @@ def _read_lines(path: Path) -> Iterator[Document]:
         yield document
 
 
-def _markdown(path: Path) -> tuple[str, str]:
-    return markup.read_markdown(_text(path))
-
-
-def _plain(path: Path) -> tuple[str, str]:
-    return "", _text(path)
-
-
-def _html(path: Path) -> tuple[str, str]:
+def _text(path: Path, is_html: bool = False) -> str:
+    data = read_bytes(path, _MAX_FILE_BYTES)
+    if not is_html:
+        return decode(data)[0]
     from bs4.dammit import EncodingDetector
 
-    data = read_bytes(path, _MAX_FILE_BYTES)
-    declared = EncodingDetector.find_declared_encoding(data, is_html=True)
-    return markup.read_html(decode(data, declared)[0])
-
-
-def _text(path: Path) -> str:
-    return decode(read_bytes(path, _MAX_FILE_BYTES))[0]
+    return decode(data, EncodingDetector.find_declared_encoding(data, is_html=True))[0]
 
 
 _READERS: dict[str, Callable[[Path], tuple[str, str]]] = {
-    **{".md": _markdown, ".markdown": _markdown, ".txt": _plain, ".html": _html, ".htm": _html},
+    **{".md": lambda path: markup.read_markdown(_text(path)), ".txt": lambda path: ("", _text(path))},
+    **dict.fromkeys((".html", ".htm"), lambda path: markup.read_html(_text(path, is_html=True))),
     **{".docx": read_docx, ".pdf": read_pdf},
 }
 

@@ -5,6 +5,7 @@ Rows of tables stay lines, and superscripts keep their place: 10^6.
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from agentlab.data.repeated_lines import remove_repeated
 _MAX_XML_BYTES = 10 * 2**20
 _MAX_TEXT_CHARS = 20_000_000
 _MAX_HEADER_LINES = 3
-_FILE_AS_TITLE = re.compile(r"^\W*$|^untitled|^microsoft |\.\w{2,5}$", re.IGNORECASE)
-"""Titles that programs write: the name of a file, or of nothing."""
 
 
 def read_docx(path: Path) -> tuple[str, str]:
@@ -35,7 +34,7 @@ def read_docx(path: Path) -> tuple[str, str]:
 
 
 def read_pdf(path: Path) -> tuple[str, str]:
-    """Return the title and the text of a PDF file, without headers and footers that repeat on its pages."""
+    """Return "" for the title, which is seldom one, and the text without headers and footers that repeat."""
     with needs("A PDF file", "documents"):
         import pypdfium2 as pdfium
     with open_regular_file(path, MAX_FILE_BYTES) as file:
@@ -45,7 +44,6 @@ def read_pdf(path: Path) -> tuple[str, str]:
             is_locked = "password" in str(problem).lower()
             raise ValueError("encrypted; save it without a password" if is_locked else "not a readable PDF") from None
         try:
-            title = str(document.get_metadata_value("Title")).strip()
             pages, size = [], 0
             for page in document:
                 pages.append(_page_text(page))
@@ -59,32 +57,25 @@ def read_pdf(path: Path) -> tuple[str, str]:
     if pages and not any(map(str.strip, pages)):
         raise ValueError("its pages are pictures without text; run OCR on it")
     body, _ = remove_repeated(pages, lambda line: re.sub(r"\d+", "#", line.strip()), max_lines=_MAX_HEADER_LINES)
-    return "" if _FILE_AS_TITLE.search(title) else title, "\n\n".join(filter(None, map(str.strip, body)))
+    return "", "\n\n".join(filter(None, map(str.strip, body)))
 
 
 def _page_text(page: Any) -> str:
     from pypdfium2 import raw
 
     text_page = page.get_textpage()
-    # This text has the right line ends; positions of characters belong to the other one.
+
+    def is_raised(index: int) -> bool:
+        before, size = (raw.FPDFText_GetFontSize(text_page, at) for at in (index - 1, index))
+        lows = [text_page.get_charbox(at)[1] for at in (index - 1, index)] if 0 < size < 0.9 * before else [0, 0]
+        return bool(lows[1] > lows[0] + 0.2 * before)
+
+    # The first text has the right line ends; positions of characters belong to the second one.
     text, characters = text_page.get_text_bounded(), text_page.get_text_range()
-    raised = {
-        len("".join(characters[:index].split()))
-        for match in re.finditer(r"(?<=[^\W_])\d(?!\d*[^\W\d_])|(?<=\d)\d", characters)
-        if _is_raised(raw, text_page, index := match.start())
-    }
+    digits = [match.start() for match in re.finditer(r"(?<=\w)\d", characters)]
+    raised = {len("".join(characters[:index].split())) for index in digits if is_raised(index)}
     text_page.close()
-    if raised and len("".join(text.split())) == len("".join(characters.split())):
-        shown = -1
-        text = "".join(f"^{c}" if not c.isspace() and (shown := shown + 1) in raised else c for c in text)
+    places = itertools.count()
+    text = "".join(f"^{c}" if not c.isspace() and next(places) in raised else c for c in text)
     # PDFium writes a hyphen at the end of a line as one of these signs.
-    return re.sub("[\ufffe\x02]\r?\n?", "", text).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-
-
-def _is_raised(raw: Any, text_page: Any, index: int) -> bool:
-    """Return True if a character is smaller than the one before it and begins higher."""
-    before, size = (raw.FPDFText_GetFontSize(text_page, at) for at in (index - 1, index))
-    if not 0 < size < 0.9 * before:
-        return False
-    lows = [text_page.get_charbox(at)[1] for at in (index - 1, index)]
-    return bool(lows[1] > lows[0] + 0.2 * before)
+    return re.sub("[\ufffe\x02]\r?\n?|\0", "", text).replace("\r\n", "\n").replace("\r", "\n")
