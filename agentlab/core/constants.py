@@ -8,6 +8,8 @@ Mode = Literal["live", "record", "replay", "auto"]
 """Mode of a run: call the model, record its calls, replay them, or replay and record the missing ones."""
 IMPORTED = "imported"
 """Mode of an imported run, and the name of its flows in its spec."""
+COMPATIBLE = "compatible"
+"""Kind of a server that speaks a provider's protocol at another address; part of the key of each call."""
 
 NOT_RECORDED = "not_recorded"
 """Notice after a call without a recording."""

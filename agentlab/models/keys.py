@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentlab.core import secrets
+from agentlab.core.constants import COMPATIBLE
 from agentlab.core.errors import ConfigError, ModelError, RateLimited, Refused
 from agentlab.core.files import read_bytes
 from agentlab.core.strict_json import parse_json
@@ -88,7 +89,7 @@ class KeyRing:
 
 def server_identity(provider: str, name: str) -> tuple[str, str]:
     """Return the full name of a model or embedder and the kind of server: the provider itself, or `compatible`."""
-    return f"{provider}/{name}", "compatible" if os.environ.get(f"{provider.upper()}_BASE_URL") else provider
+    return f"{provider}/{name}", COMPATIBLE if os.environ.get(f"{provider.upper()}_BASE_URL") else provider
 
 
 def server_and_keys(

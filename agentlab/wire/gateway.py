@@ -159,7 +159,8 @@ class Gateway:
         return result if identity.recorded is None else self._record_result(result, identity)
 
     def _identify(self, request: Request, site: CallSite) -> _RequestIdentity:
-        who = self.name, self.model.endpoint, request, self.epoch
+        endpoint = self.recorder.endpoint_of(self.name, self.model.endpoint)
+        who = self.name, endpoint, request, self.epoch
         if self.recorder.recordings is None:
             key = in_flight_key(*who)
             return _RequestIdentity(key, key, {})
@@ -176,7 +177,7 @@ class Gateway:
         occurrence = numbered(count)
         if self.recorder.former_max_tokens and self.recorder.look_up(recorded.key(occurrence)) is None:
             former = replace(request, max_tokens=self.recorder.former_max_tokens)
-            former_recorded = normalise_request(self.name, self.model.endpoint, former, self.epoch)
+            former_recorded = normalise_request(self.name, endpoint, former, self.epoch)
             recorded = (
                 former_recorded if self.recorder.look_up(former_recorded.key(occurrence)) is not None else recorded
             )
@@ -227,14 +228,15 @@ class Gateway:
     async def embed(self, text: str) -> CallResult[np.ndarray]:
         assert self.embedder is not None, "an index that needs vectors comes with an embedder"
         embedder, attempts = self.embedder, Attempts(self.retries, self.longest_wait)
-        about = {"kind": "embedding", "model": embedder.name, "endpoint": embedder.endpoint, "text": text}
+        endpoint = self.recorder.endpoint_of(embedder.name, embedder.endpoint)
+        about = {"kind": "embedding", "model": embedder.name, "endpoint": endpoint, "text": text}
         missing = NotRecorded(f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding")
 
         async def compute() -> Timed[Row]:
             vectors, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
             return Timed({**about, "vector": encode_vector(vectors[0])}, seconds, attempts.lost_seconds + waited)
 
-        key = text_key("embedding", embedder.name, text, embedder.endpoint)
+        key = text_key("embedding", embedder.name, text, endpoint)
         result = await self._look_up_or_fetch((key,), missing, compute)
         return result if result.value is None else replace(result, value=result.value.array())
 

@@ -37,6 +37,15 @@ class Recorder:
         self.former_max_tokens: int | None = None
         """Token limit of older versions: a request that was recorded with it is found as well."""
         self.single_flight = SingleFlight()
+        self._endpoints: dict[tuple[str, str], str] = {}
+
+    def endpoint_of(self, name: str, endpoint: str) -> str:
+        """Return the kind of server of a model's calls: in a replay the recorded one, which needs no address."""
+        if self.recordings is None or self.mode != "replay":
+            return endpoint
+        if (name, endpoint) not in self._endpoints:
+            self._endpoints[name, endpoint] = self.recordings.endpoint_of(name, endpoint)
+        return self._endpoints[name, endpoint]
 
     @cached_property
     def miss_explainer(self) -> MissExplainer | None:
@@ -86,7 +95,8 @@ class RecordedEmbedder:
         """
         if self.recorder.recordings is None or not texts:
             return await self.embedder.embed(texts)
-        keys = {text: text_key("vector", self.name, text, self.endpoint) for text in texts}
+        endpoint = self.recorder.endpoint_of(self.name, self.endpoint)
+        keys = {text: text_key("vector", self.name, text, endpoint) for text in texts}
         entries = {text: self.recorder.look_up(key) for text, key in keys.items()}
         missing = [text for text, entry in entries.items() if entry is None]
         if missing and self.recorder.mode == "replay":
@@ -95,7 +105,7 @@ class RecordedEmbedder:
                 " --mode auto records them",
                 "text embedding",
             )
-        about = {"kind": "vector", "model": self.name, "endpoint": self.endpoint}
+        about = {"kind": "vector", "model": self.name, "endpoint": endpoint}
         for text, vector in zip(missing, await self.embedder.embed(missing) if missing else (), strict=True):
             entries[text] = self.recorder.record(keys[text], {**about, "text": text, "vector": encode_vector(vector)})
         return np.stack([entries[text].array() for text in texts])

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock
 
 from agentlab.core import secrets
+from agentlab.core.constants import COMPATIBLE
 from agentlab.core.errors import ConfigError, RecordingError, os_errors_as
 from agentlab.core.files import (
     MAX_GENERATED_FILE_BYTES,
@@ -221,6 +222,17 @@ class Recordings:
             if name in file.lines:
                 return file.lines[name]
         return None
+
+    def endpoint_of(self, name: str, endpoint: str) -> str:
+        """Return the kind of server in the recorded calls of a model or embedder; `endpoint` if they have both or none.
+
+        Settings that a provider adds to its endpoint are no kind of server.
+        """
+        kinds = {name.partition("/")[0], COMPATIBLE}
+        marks = {kind: f'"model": {json.dumps(name)}, "endpoint": {json.dumps(kind)}'.encode() for kind in kinds}
+        texts = [line.text for line in self._lines().values()] if endpoint in kinds else []
+        recorded = [kind for kind, mark in marks.items() if any(mark in text for text in texts)]
+        return recorded[0] if len(recorded) == 1 else endpoint
 
     def look_up(self, key: str) -> Any:
         """Return the entry of a key (see `recording_schema`); None if there is none."""

@@ -1,0 +1,39 @@
+"""A replay looks up calls as those to the kind of server that was recorded, so it needs no address of a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentlab.cli.parser import main
+from support.fake_openai import USAGE, in_a_thread, text
+from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
+
+
+@pytest.fixture
+def run(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A recorded run of a compatible server, which is gone; the arguments of another run."""
+    write_set(tmp_path / "rules", CONVERSATIONS[:2], DOCUMENTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTLAB_EMBEDDER", "hashing/hashing-64")
+    arguments = ["run", "--dataset", "rules", "--flow", "rag_only"]
+    with in_a_thread(lambda body: text("410 grams", usage=USAGE)) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        assert main([*arguments, "--mode", "record", "--model", "openai/served", "--out", "results/a"]) == 0
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    return [*arguments, "--out", "results/b"]
+
+
+def test_a_replay_needs_no_address_of_the_server(run):
+    assert main([*run, "--mode", "replay", "--model", "openai/served"]) == 0
+
+
+def test_a_replay_still_misses_calls_of_another_model(run, capsys):
+    assert main([*run, "--mode", "replay", "--model", "openai/other"]) == 1
+    assert "model is 'openai/other', was 'openai/served'" in capsys.readouterr().out
+
+
+def test_a_run_that_may_call_the_model_does_not_take_calls_of_another_server(run, capsys):
+    assert main([*run, "--mode", "auto", "--model", "openai/served"]) == 1
+    assert "needs a key" in "".join(capsys.readouterr())
