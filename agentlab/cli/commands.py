@@ -29,6 +29,7 @@ from agentlab.evals.store.reuse import misses, reuse_lines
 from agentlab.lab.forks import fork as fork_run
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
+from agentlab.workbench.spec import load_spec
 
 SPEC_FLAGS = ("flow", "dataset", "model", "limit", "epochs", "concurrency", "mode", "recordings")
 SEQUENTIAL_FLAGS = ("looks", "model", "epochs", "concurrency", "mode", "recordings", "out", "resume", "set")
@@ -39,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     if spec is None and not arguments.dataset:
         raise ConfigError(f"{DEFAULT_SPEC} does not exist; name a spec or a --dataset, or run `agentlab init`")
     if arguments.mode != "replay":
-        pin_hub_files(None if spec is None else Path(spec), [arguments.model or ""])
-    with Lab(spec, **spec_overrides(arguments)) as lab:
+        pin_hub_files(None if spec is None else Path(spec), arguments.model or [])
+    with Lab(spec, **a_variant_per_model(spec, arguments)) as lab:
         datasets = lab.bench.datasets()
         echo(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
         for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
@@ -105,8 +106,8 @@ def _gate_while_running(arguments: argparse.Namespace, margins: dict[str, float]
     if Path(arguments.run).is_dir():
         raise ConfigError(f"--sequential needs a spec, but {arguments.run} is a folder; name the spec of that run")
     if arguments.mode != "replay":
-        pin_hub_files(Path(arguments.run), [arguments.model or ""])
-    with Lab(arguments.run, **spec_overrides(arguments)) as lab:
+        pin_hub_files(Path(arguments.run), arguments.model or [])
+    with Lab(arguments.run, **a_variant_per_model(arguments.run, arguments)) as lab:
         fetch(lab.bench.local_weights())
         with Display() as display:
             return lab.gate_sync(
@@ -144,6 +145,22 @@ def fork(arguments: argparse.Namespace) -> int:
     new, old = next(iter(forked.header["fork"]["flows"].items()))
     show_pairs(compare(source, forked, flows=[old, new] if flow is not None else ()), [source, forked])
     return 0
+
+
+def a_variant_per_model(spec: str | Path | None, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the keys of the spec that the flags give; with several models each flow gets a variant for each."""
+    models = list(dict.fromkeys(arguments.model or ()))
+    arguments.model = models[0] if models else None
+    overrides = spec_overrides(arguments)
+    if len(models) > 1:
+        names = {model.rpartition("/")[2]: model for model in models}
+        names = names if len(names) == len(models) else {model: model for model in models}
+        overrides["flows"] = [
+            flow.model_copy(update={"model": model, "label": f"{flow.name}@{name}"} if flow.model is None else {})
+            for flow in load_spec(spec, overrides).flows
+            for name, model in (names if flow.model is None else {"": ""}).items()
+        ]
+    return overrides
 
 
 def spec_overrides(arguments: argparse.Namespace, flags: Iterable[str] = SPEC_FLAGS) -> dict[str, Any]:

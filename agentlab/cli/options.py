@@ -149,6 +149,8 @@ NARROWED: dict[str, Settings] = {
     "memory --flow": {"action": "store", "help": "a flow of the run (needed if several have a memory)"},
     "import --dataset": {"action": "store", "help": "the data set folder (default: PATH)"},
     "cost --model": {"help": "price every call as this model"},
+    "run --model": {"action": "append", "help": "provider/model; repeat to compare several"},
+    "gate --model": {"action": "append", "help": "provider/model; repeat to compare several"},
     "judge --model": {"help": "the judge (default: local/qwen2.5-coder-1.5b)"},
     "judge --mode": {"help": "live, record, replay, or auto (default: replay, else record)"},
     "judge --concurrency": {"default": 1, "help": "replies to judge at the same time (default: 1)"},
