@@ -18,6 +18,7 @@ from typing import Any
 
 from agentlab.core.errors import BadRequest
 from agentlab.models.chat_writing import shorten_ids
+from agentlab.models.refusals import parse_server_error
 
 log = logging.getLogger(__name__)
 _NEVER_LEFT_OUT = {"model", "messages", "tools", "stream"}
@@ -30,8 +31,6 @@ _UNSUPPORTED = re.compile(
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
 _SHORT_ID = re.compile(r"tool.?call.?id\b.*\blength of 9", re.IGNORECASE)
 _CALL_IDS = "tool_call_id"
-_ERROR_KEYS = ("error", "errors", "detail", "details", "message", "msg", "param", "code", "type", "loc")
-"""Keys of an error body that state the problem; the other keys quote the request and name everything in it."""
 _INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _SCHEMA_NOTE = "Reply with one JSON object and nothing else. It has to fit this JSON schema:\n"
 
@@ -72,7 +71,8 @@ class Parameters:
 
 def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:
     """Return the name of the parameter that an answer refuses, "" if it refuses something else."""
-    text = " ".join(_error_texts(content))
+    # Only what states the problem: other fields of an error quote the request, and so name everything in it.
+    text = " ".join(map(str, parse_server_error(content))).replace("body.", "")
     if status not in (400, 422):
         return ""
     if _SHORT_ID.search(text) and shorten_ids(sent["messages"]) != sent["messages"]:
@@ -83,24 +83,6 @@ def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str
         return ""
     named = [name for name in sent if name not in _NEVER_LEFT_OUT and _pattern(name).search(text)]
     return named[-1] if named else ""
-
-
-def _error_texts(content: str) -> Iterator[str]:
-    """Yield the texts of an error body: JSON of any nesting, or plain text."""
-    try:
-        parsed = json.loads(content)
-    except (ValueError, RecursionError):
-        yield content
-        return
-    level = [parsed]
-    while level:
-        part = level.pop(0)
-        if isinstance(part, dict):
-            level += [part[name] for name in _ERROR_KEYS if name in part]
-        elif isinstance(part, list):
-            level += part
-        elif isinstance(part, str):
-            yield part
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -76,6 +76,7 @@ class ServerError(NamedTuple):
     message: str
     code: Any = None
     kind: Any = None
+    parameter: Any = None
 
 
 def read_refusal(
@@ -156,7 +157,7 @@ def parse_server_error(text: str) -> ServerError:
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
         message = f"{message}: {parse_server_error(metadata['raw']).message}"  # the error of the server behind a router
-    return ServerError(message, error.get("code"), error.get("type") or error.get("status"))
+    return ServerError(message, error.get("code"), error.get("type") or error.get("status"), error.get("param"))
 
 
 def _message(content: Any) -> str:
