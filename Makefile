@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences torture format lab notebooks docs \
-	bench live clean
+	bench live dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -94,6 +94,12 @@ live: .venv/.dev ## try servers that others wrote, from npm and PyPI, in folders
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python evals/live/all.py
 
+dist: .venv/.dev ## build wheel and sdist, check them, and run a new project in an empty environment
+	@rm -rf results/dist
+	@$(BIN)/python -m build --outdir results/dist >results/dist.log 2>&1 || { cat results/dist.log; exit 1; }
+	@$(BIN)/python -m twine check --strict results/dist/*
+	@$(BIN)/python tests/support/dist.py results/dist
+
 clean: ## remove the environment and what tests left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -104,7 +110,7 @@ clean: ## remove the environment and what tests left behind
 	@$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[chroma,documents,gemini,mcp,mongo,notebook,parquet,web]'
 	@touch $@
 
 .venv/.dev: .venv/.installed

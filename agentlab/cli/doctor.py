@@ -17,8 +17,9 @@ from agentlab.models import hub_files, weights
 from agentlab.models.keys import load_keys
 from agentlab.models.local.trial import stored_trials
 
-NEEDED = ("aiohttp", "chromadb", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
+NEEDED = ("aiohttp", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
 EXTRAS = {
+    "chromadb": "chroma",
     "google-genai": "gemini",
     "mcp": "mcp",
     "pymongo": "mongo",

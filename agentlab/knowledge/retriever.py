@@ -131,6 +131,10 @@ class Retriever:
         needs: Callable[[Any], bool] = getattr(self.plugin, "needs_documents", lambda settings: True)
         return needs(self.settings)
 
+    def check_installed(self) -> None:
+        """Raise MissingExtra if a package of the retriever is not installed."""
+        getattr(self.plugin, "check_installed", lambda: None)()
+
     async def open(self, corpus: Corpus) -> Index:
         """Return the index; raises ConfigError and the errors of the retriever."""
         if hasattr(self.plugin, "open_index"):

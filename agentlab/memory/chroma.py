@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from filelock import FileLock
 
-from agentlab.core.errors import ConfigError
+from agentlab.core.errors import ConfigError, needs
 from agentlab.core.files import read_bytes, write_atomically
 from agentlab.core.messages import Fact
 from agentlab.core.protocols import Embedder
@@ -188,9 +188,9 @@ class _Folder:
     @contextmanager
     def client(self) -> Iterator[Any]:
         """Yield a client of the current files and lock out other processes; raise OSError if the files are gone."""
-        import chromadb
-        from chromadb.config import Settings
-
+        with needs("a memory in Chroma", "chroma"):
+            import chromadb
+            from chromadb.config import Settings
         with self._lock:
             (self.folder / _ABOUT).stat()  # the lock would recreate a deleted folder
             with self._others:

@@ -10,7 +10,6 @@ import contextlib
 import fnmatch
 import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,7 +26,6 @@ from agentlab.data.datasets import Dataset, file_stamps, load_dataset
 from agentlab.data.documents import Document
 from agentlab.knowledge.retriever import ROOM, Corpus, Retriever, find_retriever
 from agentlab.memory.unavailable import open_or_unavailable
-from agentlab.models.hub_files import PREFIX
 from agentlab.models.weights import home
 from agentlab.session.own_searches import LookupTool
 from agentlab.session.session import Session
@@ -75,7 +73,9 @@ class Workbench:
         scorers = plugins.names("evals.scorers") if spec.scorers == "default" else spec.scorers
         self.scorers = [plugins.resolve("evals.scorers", name) for name in scorers]
         for variant in self.variants:
-            self.retriever(variant.retrieval)
+            retriever = self.retriever(variant.retrieval)
+            if self.always_calls_models:
+                retriever.check_installed()
         self._indexes: dict[tuple[int, str], Index] = {}
         self._managers: dict[tuple[Path, tuple[str, ...], bool], ToolManager] = {}
         self._opening = asyncio.Lock()
@@ -174,13 +174,10 @@ class Workbench:
         """Return the names of the embedded models that will certainly be loaded and may need a download."""
         if not self.always_calls_models:
             return []
-        # With AGENTLAB_LOCAL_MODEL, a file of the user replaces the model, and the resolved name differs.
-        replacement = os.environ.get("AGENTLAB_LOCAL_MODEL")
-        models = [
-            name
-            for name, resolved in self.resolved_models().items()
-            if name == resolved or (name.startswith(f"local/{PREFIX}") and not replacement)
-        ]
+        # With AGENTLAB_LOCAL_MODEL, a file of the user replaces the model, and the resolved name differs. The resolved
+        # name of a file of a hub has no hash.
+        resolved_models = self.resolved_models().items()
+        models = [name for name, resolved in resolved_models if resolved == name.partition("@")[0]]
         replaced = {name for _, name in self.objects}
         names = dict.fromkeys([self.spec.embedder, *models])
         return [name.removeprefix("local/") for name in names if name.startswith("local/") and name not in replaced]

@@ -10,7 +10,18 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-EXTRAS = ("dask", "documents", "gemini", "mcp", "mongo", "notebook", "parquet", "web", "sentence-transformers")
+EXTRAS = (
+    "chroma",
+    "dask",
+    "documents",
+    "gemini",
+    "mcp",
+    "mongo",
+    "notebook",
+    "parquet",
+    "web",
+    "sentence-transformers",
+)
 """Optional dependencies of agentlab; `dev`, `docs`, `bench` and `browser` are not distributed."""
 PERMISSIVE = re.compile(
     r"\b(MIT(-0|-CMU)?|BSD|[0-3]-?clause|Apache|ISC|ISCL|Python|PSF|CNRI|HPND|Zlib|Unlicense|CC0|Public Domain|0BSD"

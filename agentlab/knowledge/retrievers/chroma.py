@@ -61,6 +61,12 @@ def needs_documents(settings: Settings) -> bool:
     return not settings.path
 
 
+def check_installed() -> None:
+    """Raise MissingExtra without Chroma."""
+    with needs("retrieval by Chroma", "chroma"):
+        import chromadb  # noqa: F401 - the import is the check
+
+
 async def open_index(corpus: Corpus, settings: Settings) -> Index:
     """Return the index; its collection is opened at the first search, or by `start`."""
     if settings.collection and not settings.path:
@@ -88,8 +94,7 @@ class ChromaIndex:
         """Open or build the collection and check it; raises ConfigError."""
         async with self._opening:
             if self._collection is None:
-                with needs("retrieval by Chroma", "chroma"):
-                    import chromadb  # noqa: F401 - imported again below, once it is certain to be there
+                check_installed()
                 if not self._settings.path:
                     self._collection = await self._open_built()
                 else:
