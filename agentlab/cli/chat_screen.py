@@ -9,7 +9,6 @@ from rich.text import Text
 
 from agentlab.cli.progress import line_of
 from agentlab.core.escaping import escape_block, one_line, printable
-from agentlab.core.events import Notice
 from agentlab.core.messages import Reply
 from agentlab.core.stream import (
     Done,
@@ -74,8 +73,8 @@ class Screen:
                 if event.is_billable:
                     self._running[event.id] = event.title
                 return
-            case NoticeItem(event=Notice(name=name)) if name in REPLY_NOTICES:
-                pass  # `end` prints the reply
+            case NoticeItem(event=notice) if notice.name in REPLY_NOTICES or notice.title.endswith(": progress"):
+                pass  # `end` prints the reply, and progress was printed as it came
             case _ if self._is_watching and (line := line_of(item)):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 

@@ -104,6 +104,13 @@ def test_a_chat_without_servers_says_so(own_home):
             chat.browse_sync("prompts", "ours", "greet")
 
 
+def test_progress_is_shown_once_as_it_comes(typed):
+    Path("replies.yaml").write_text(BOOK.replace("book, arguments: {}", "crawl, arguments: {seconds: 0.6, every: 0.2}"))
+    shown = typed("Crawl.", "/trace").splitlines()
+    assert [line for line in shown if line.startswith("crawl: ")] == ["crawl: 1", "crawl: 2", "crawl: 3"]
+    assert sum("crawl: progress" in line for line in shown) == 3, "only the trace has them again"
+
+
 def test_a_question_is_answered_field_by_field(typed):
     shown = typed("Book it.", "", "many", "2", "false", "/trace")
     assert "the MCP server ours asks: Which seats?" in shown and "'many' is not of type 'integer'" in shown
