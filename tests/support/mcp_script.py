@@ -4,8 +4,8 @@ python mcp_script.py FILE [ARGUMENT...]
 
 The file has `hello` (the answer to initialize), `pages` (the answers to tools/list, each `result` or `error`), `answer`
 (to tools/call), `banner` (lines that are no JSON), and `only_old`: the server ends at any other first message than
-initialize. The answer "ask" puts a `question` to the user. A call of the tool `arguments` answers with the arguments
-of the process and its environment.
+initialize. The answer "ask" puts a `question` to the user, "name" is the name of the tool. A call of the tool
+`arguments` answers with the arguments of the process and its environment.
 """
 
 import json
@@ -15,6 +15,12 @@ from pathlib import Path
 from typing import Any
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+
+
+def answer_to(tool: str, script: dict[str, Any]) -> dict[str, Any]:
+    if script["answer"] == "name":
+        return {"result": {"content": [{"type": "text", "text": f"called {tool}"}]}}
+    return ask(script["question"]) if script["answer"] == "ask" else script["answer"]
 
 
 def ask(question: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +57,7 @@ def main() -> None:
         elif method == "tools/call":
             if script["answer"] == "end":
                 sys.exit(1)
-            body = ask(script["question"]) if script["answer"] == "ask" else script["answer"]
+            body = answer_to(message["params"]["name"], script)
         else:
             body = {"error": {"code": -32601, "message": "Method not found"}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **body}), flush=True)

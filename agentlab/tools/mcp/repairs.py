@@ -7,7 +7,7 @@ also mistakes some error codes of a server for the end of the connection, and wa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 RESULT_KEYS = {"content", "structuredContent", "isError"}
@@ -26,14 +26,9 @@ class RepairedStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        return self._repaired(await self._stream.__anext__())
-
-    async def receive(self) -> Any:
-        return self._repaired(await self._stream.receive())
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._stream:
+            yield self._repaired(item)
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import agentlab as al
+from agentlab.core.events import ToolRun
 from agentlab.tools.mcp.tool_manager import ToolManager
-from support import mcp_script
+from support import fake_openai, mcp_script
 from support.mcp_servers import names
 from support.tool_sessions import call, session_with
 
@@ -218,3 +221,38 @@ async def test_a_variable_that_is_not_there_is_named_with_its_server(served, con
     manager = await served(config=config)
     (problem,) = manager.problems
     assert "x cannot be reached" in problem and named in problem
+
+
+LONG = "search_" + "very_" * 20 + "long"
+NAMES = ["查询天气", "查询时间", LONG, f"{LONG}er", "files.read", "zażółć", "plain"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_no_provider_takes_is_called_all_the_same(name, tmp_path, own_home, monkeypatch):
+    """Each name goes out in a legal form of its own, and the server is called by its own name for the tool."""
+    tools = [{"name": each, "inputSchema": {"type": "object"}} for each in NAMES]
+    (tmp_path / "script.json").write_text(json.dumps({"pages": [{"result": {"tools": tools}}], "answer": "name"}))
+    row = {"command": sys.executable, "args": [mcp_script.__file__, str(tmp_path / "script.json")]}
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"x": row}}))
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        if body["messages"][-1]["role"] == "tool":
+            return fake_openai.text("Done.")
+        offered = [tool["function"]["name"] for tool in body["tools"]]
+        call = {
+            "index": 0,
+            "id": "c1",
+            "function": {"name": offered[NAMES.index(name) - len(NAMES)], "arguments": "{}"},
+        }
+        return {"deltas": [{"tool_calls": [call]}], "finish": "tool_calls"}
+
+    with fake_openai.in_a_thread(answer) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        with al.Lab(flows=["coordinator"], model="openai/m", embedder="hashing/hashing-64") as lab:
+            chat = lab.chat(documents=(), mcp=tmp_path / "servers.json")
+            assert chat.say_sync("Go.").text == "Done."
+        wired = [tool["function"]["name"] for tool in fake.seen[0]["tools"]]
+    (run,) = [event for event in chat.trace.events if isinstance(event, ToolRun)]
+    assert (run.call.name, run.output, run.error) == (name, f"called {name}", None)
+    assert len(set(wired)) == len(wired) and all(re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}", each) for each in wired)
