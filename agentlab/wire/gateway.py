@@ -49,6 +49,8 @@ from agentlab.wire.recording_schema import encode_vector
 from agentlab.wire.response_validation import validate_completion
 from agentlab.wire.retries import RETRIES, Attempts
 
+MAX_TASKS = 200
+"""Background tasks of one session among which a replay looks for a request."""
 _PERMANENT_ERRORS = (BadRequest, ContentFiltered, ContextOverflow)
 """Errors that the same request always causes, so they are recorded."""
 
@@ -158,6 +160,17 @@ class Gateway:
         )
         return result if identity.recorded is None else self._record_result(result, identity)
 
+    def _in_any_task(self, recorded: NormalisedRequest, occurrence: list[int]) -> Occurrence:
+        """Return the occurrence under which a background request is recorded, else `occurrence`.
+
+        Each session of a chat counts its background tasks from the first, and a replay counts them on.
+        """
+        own, *rest = occurrence
+        for task in (own, *range(-1, -MAX_TASKS, -1)):
+            if self.recorder.look_up(recorded.key([task, *rest])) is not None:
+                return [task, *rest]
+        return occurrence
+
     def _identify(self, request: Request, site: CallSite) -> _RequestIdentity:
         endpoint = self.recorder.endpoint_of(self.name, self.model.endpoint)
         who = self.name, endpoint, request, self.epoch
@@ -175,6 +188,8 @@ class Gateway:
         if self.recorder.always_asks:
             count = self.recorder.next_occurrence(lambda count: (recorded.key(numbered(count)),))
         occurrence = numbered(count)
+        if self.recorder.mode == "replay" and site.path and site.path[0] < 0:
+            occurrence = self._in_any_task(recorded, [*site.path, count])
         if self.recorder.former_max_tokens and self.recorder.look_up(recorded.key(occurrence)) is None:
             former = replace(request, max_tokens=self.recorder.former_max_tokens)
             former_recorded = normalise_request(self.name, endpoint, former, self.epoch)
