@@ -29,8 +29,9 @@ from agentlab.core.trace import format_totals, turn_index
 from agentlab.data.conversations import Turn
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
-from agentlab.lab.chat_export import HISTORY_FOLDER, INTERRUPTED_KEY, RECORDED
+from agentlab.lab.chat_export import HISTORY_FOLDER, RECORDED
 from agentlab.lab.lab import Lab
+from agentlab.lab.replay_check import turns_that_miss
 from agentlab.models import weights
 from agentlab.tools.mcp.browsing import Kind
 from agentlab.workbench.spec import Spec
@@ -239,11 +240,8 @@ class TerminalChat:
         folder = Path(argument or f"chat-{datetime.now():%Y%m%d-%H%M%S}")
         command = self._chat.save(folder)
         self.screen.dim(f"saved; replay it with: {command}")
-        stopped = [number for number, row in enumerate(self._chat.turn_rows) if INTERRUPTED_KEY in row.metadata]
-        if stopped and stopped[0] + 1 < len(self._chat.turn_rows):
-            self.screen.dim(
-                f"turn {stopped[0] + 1} was cancelled: a replay has only its text, and may miss later calls"
-            )
+        for turn in turns_that_miss(folder / "spec.yaml"):
+            self.screen.problem(f"turn {turn} does not replay whole: a call of it differs from what was recorded")
 
     def _do_quit(self, argument: str) -> None:
         """end the chat"""
