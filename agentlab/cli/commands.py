@@ -23,6 +23,7 @@ from agentlab.evals.compare.baselines import GATES, write_baseline
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.gate import gate as gate_run
 from agentlab.evals.compare.pairs import compare
+from agentlab.evals.compare.ship import plan_note
 from agentlab.evals.play.budget import estimate
 from agentlab.evals.report.gate_files import junit, markdown, save, write_reports
 from agentlab.evals.store.reuse import misses, reuse_lines
@@ -44,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Lab(spec, **a_variant_per_model(spec, arguments)) as lab:
         datasets = lab.bench.datasets()
         echo(f"{lab.bench.spec.name}: {estimate(lab.bench, datasets)}")
+        if len(lab.bench.variants) > 1 and lab.bench.spec.mode != "replay" and (note := plan_note(datasets)):
+            echo(note)
         for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
             if findings := len(lint(dataset)):
                 echo(f"{dataset.name}: {findings} lint finding{'s' * (findings > 1)}; run `agentlab lint {folder}`")

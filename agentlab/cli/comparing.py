@@ -15,10 +15,11 @@ from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.headline import Verdict, recommend
-from agentlab.evals.compare.judgement import ESTIMAND, MARGIN, Judgement, format_needed
+from agentlab.evals.compare.judgement import ESTIMAND, Judgement, format_needed
 from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
+from agentlab.evals.stats.planning import MARGIN
 from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import COSTS, format_number, measure, primary_family
 from agentlab.lab.run import Run

@@ -18,7 +18,8 @@ import numpy as np
 from rates import Row, Section
 
 from agentlab.evals.compare.paired import make_turn_tables
-from agentlab.evals.compare.ship import MARGIN, contrasts_of, winners
+from agentlab.evals.compare.ship import contrasts_of, winners
+from agentlab.evals.stats.planning import MARGIN
 
 SIZES = (5, 10, 20, 30, 60, 120)
 NOISY = ("spread", "uneven", "others bad")

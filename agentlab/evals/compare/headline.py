@@ -263,22 +263,23 @@ class _Field:
     def _gains(self, contrasts: Sequence[Contrast]) -> list[str]:
         """Return the qualities in which a flow is shown better than some and worse than none, and its savings."""
         lost = set(chain.from_iterable(contrast.losses for contrast in contrasts))
-        won = dict.fromkeys(name for contrast in contrasts for name in contrast.wins)
-        better = [name for name in won if name not in lost]
-        return [*([f"better in {', '.join(better)}"] if better else []), *self._savings(contrasts)]
+        won = dict.fromkeys(name for each in contrasts for name in each.wins if name not in lost)
+        often = {name for each in contrasts for name, test in each.shown.items() if test.claim == "more often"}
+        savings = self._savings(contrasts)
+        better = ", ".join(name for name in won if name not in often)
+        gains = [better and f"better in {better}", *(text for name, text in savings.items() if name not in often)]
+        rest = [f"better in {name}" if name in won else FEWER[name] for name in (*won, *savings) if name in often]
+        return [*filter(None, gains), *([f"more often {', '.join(rest)}"] if rest else [])]
 
-    def _savings(self, contrasts: Sequence[Contrast]) -> list[str]:
+    def _savings(self, contrasts: Sequence[Contrast]) -> dict[str, str]:
         """Return the costs that a flow is shown to save against every other one, each with the least that it saves."""
-        savings = []
+        savings = {}
         for name, words in FEWER.items():
             mine = self.means[contrasts[0].flow].get(name)
             theirs = [self.means[contrast.other].get(name) for contrast in contrasts]
             if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
                 least = min(other / mine for other in theirs if other)
-                if any(contrast.shown[name].claim == "more often" for contrast in contrasts):
-                    savings.append(f"{words} more often")
-                else:
-                    savings.append(f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}")
+                savings[name] = f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}"
         return savings
 
     def _trade(self) -> list[str]:
@@ -292,8 +293,7 @@ class _Field:
     def _for_cheapest(self, flow: str) -> Iterator[str]:
         """Yield what favours the cheapest flow, what speaks against it, and what would decide."""
         own = self.contrasts[flow]
-        if facts := [*self._gains(own), *self._weakness(flow)]:
-            yield "; ".join(facts)
+        yield from filter(None, ["; ".join(self._gains(own))])
         means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
         best = max(means, key=means.__getitem__, default=flow)
         if flow in means and means[best] > means[flow]:
@@ -301,6 +301,7 @@ class _Field:
             note = "" if shown else ", not shown"
             yield f"{best} has the highest {self.answer}: {means[best]:.2f} against {means[flow]:.2f}{note}"
         yield from self._what_would_decide(flow)
+        yield from self._weakness(flow)
 
     def _what_would_decide(self, flow: str | None) -> Iterator[str]:
         if not self.answer:

@@ -25,6 +25,7 @@ from typing import Literal
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.stats.intervals import ROUGH, mean_p_value
 from agentlab.evals.stats.planning import (
+    MARGIN,
     POWER,
     Needed,
     detectable_loss,
@@ -34,8 +35,6 @@ from agentlab.evals.stats.planning import (
 from agentlab.evals.stats.statistics import NORMAL, Interval, cohens_dz, loss_bound, margin_p_value
 from agentlab.evals.store.measures import COSTS, Measure, format_number
 
-MARGIN = 0.10
-"""Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
 ESTIMAND = (
     "means are over turns, 95 % intervals over conversations; if lengths differ a loss is excluded per turn and per"
     " conversation"

@@ -17,11 +17,14 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
+from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.family import run_family_test
-from agentlab.evals.compare.judgement import MARGIN, Judgement, bound_of_all, loss_p_value, more_if_equal
+from agentlab.evals.compare.judgement import Judgement, bound_of_all, format_needed, loss_p_value, more_if_equal
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
 from agentlab.evals.compare.pairs import ALPHA, FlowPair
-from agentlab.evals.stats.planning import Needed
+from agentlab.evals.stats.planning import MARGIN, Needed, more_to_exclude
 from agentlab.evals.store.measures import LATENCY, is_quality
 from agentlab.evals.store.run import StoredRun
 
@@ -136,6 +139,14 @@ def contrasts_of(
         ]
         for flow in tables
     }
+
+
+def plan_note(datasets: Sequence[Dataset]) -> str:
+    """Return a line on a run that is too short to ship a flow, even if two flows are equal; "" if it is not."""
+    turns = np.array([len(each.scored_turns) for d in datasets for each in d.conversations], dtype=float)
+    longest = max((float(d.longest) for d in datasets), default=0.0)
+    needed = more_to_exclude(np.zeros(len(turns)), turns, MARGIN, 1.0, longest=longest)
+    return format_needed(needed, MARGIN) if needed and needed.high > 1 else ""
 
 
 def winners(contrasts: Mapping[str, Sequence[Contrast]]) -> list[str]:

@@ -13,6 +13,8 @@ import numpy as np
 
 from agentlab.evals.stats.statistics import NORMAL, students_t
 
+MARGIN = 0.10
+"""Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
 POWER = 0.8
 MAX_CONVERSATIONS = 100_000
 """Larger sample sizes are not reported."""

@@ -171,5 +171,7 @@ def test_the_estimate_of_a_replay_knows_that_it_is_one(folder, capsys):
     assert "all from recordings: no model calls, no cost" in estimated and "price" not in estimated
     assert main([*run, "--mode", "replay", "--out", "results/d"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("  agentlab report results/d "), "last is what is next"
+    assert main([*run, "--flow", "tools", "--mode", "auto", "--out", "results/e"]) == 0
+    assert "if they are equally good, at least " in capsys.readouterr().out, "the set is too small to ship a flow"
     assert main([*run, "--mode", "auto", "--out", "results/c"]) == 0
     assert "recorded calls are not repeated" in capsys.readouterr().out.splitlines()[0]
