@@ -7,7 +7,7 @@ read_intent("谢谢")                                 # "greets"
 A lost fact and a missed search cost more than a needless one, so a message in doubt tells. Phrases of ten languages
 (`intent.yaml`) show courtesy and questions; in other languages every message with a letter or digit tells. Courtesy is
 removed first, and the rest is read. A sentence with a question mark tells if a clause of it is about the user.
-`evals/bench/intent.py` measures the decision by language.
+`evals/bench/labels.py` measures the decision by language.
 """
 
 from __future__ import annotations

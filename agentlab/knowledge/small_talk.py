@@ -5,7 +5,7 @@ is_small_talk("Thanks! And how wide is the goal?")     # False: it asks
 is_small_talk("The goal of an under-15 team")          # False: it names something
 
 An unclear message counts as a question: a needless search costs little, but a question without its passages gets a
-wrong answer. `evals/bench/retrieval_decision.py` measures how often the decision is right.
+wrong answer. `evals/bench/labels.py` measures how often the decision is right.
 """
 
 from __future__ import annotations

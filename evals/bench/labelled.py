@@ -1,0 +1,274 @@
+"""Labelled texts, the rules that are graded on them, and their counts, for `labels.py`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from correctness import agreement, area
+from scipy.stats import binomtest
+
+from agentlab.data.conversations import Turn
+from agentlab.data.datasets import load_dataset
+from agentlab.evals.published.reproduce import Pack
+from agentlab.evals.scorers.correctness import correctness
+from agentlab.flows.coordinator.memory_gate import states_a_fact
+from agentlab.knowledge.citations import strip_markers
+from agentlab.knowledge.intent import read_intent
+from agentlab.knowledge.refusal import declines
+from agentlab.knowledge.small_talk import is_small_talk
+
+ROOT = Path(__file__).parents[2]
+LABELS = ROOT / "evals" / "labels"
+LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "ru", "ar", "zh", "ja")
+COMPLETE = 4.0
+"""Smallest mean rating, of 5, by people of an answer that is no refusal."""
+RIGHT = 0.5
+"""Smallest `answer_correctness` of an answer that counts as right."""
+
+Row = dict[str, Any]
+Rule = Callable[[str], bool]
+
+
+class Share(NamedTuple):
+    """Count of right decisions, and of all."""
+
+    right: int
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.right}/{self.n}" if self.n else "-"
+
+    @property
+    def rate(self) -> float:
+        return self.right / self.n if self.n else 1.0
+
+    @property
+    def misses(self) -> int:
+        return self.n - self.right
+
+    def with_interval(self) -> str:
+        if not self.n:
+            return "-"
+        interval = binomtest(self.right, self.n).proportion_ci(method="wilson")
+        return f"{self} = {self.rate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+class Decision(NamedTuple):
+    """Rows that a decision is about, and two rules that are True where it is right."""
+
+    name: str
+    applies: Callable[[Row], bool]
+    rule: Rule
+    older: Rule
+
+
+def is_stored(text: str) -> bool:
+    return read_intent(text) == "tells"
+
+
+def is_searched(text: str) -> bool:
+    return read_intent(text) != "greets"
+
+
+def opposite(rule: Rule) -> Rule:
+    return lambda text: not rule(text)
+
+
+NOT_STORED = opposite(is_stored), opposite(states_a_fact)
+SEARCHED = is_searched, opposite(is_small_talk)
+NOT_SEARCHED = opposite(is_searched), is_small_talk
+
+DECISIONS = {
+    decision.name: decision
+    for decision in (
+        Decision("facts stored", lambda row: row["keep"], is_stored, states_a_fact),
+        Decision("questions searched", lambda row: bool(row["search"]), *SEARCHED),
+        Decision(
+            "questions not stored",
+            lambda row: row["search"] and not row["keep"] and row["kind"] != "keywords",
+            *NOT_STORED,
+        ),
+        Decision("courtesy not stored", lambda row: row["kind"] == "courtesy", *NOT_STORED),
+        Decision("courtesy not searched", lambda row: row["kind"] == "courtesy", *NOT_SEARCHED),
+    )
+}
+
+
+def read(name: str, half: str) -> list[Row]:
+    rows = [json.loads(line) for line in (LABELS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if half in (row["half"], "both")]
+
+
+def count(rule: Rule, texts: Iterable[str]) -> Share:
+    verdicts = [rule(text) for text in texts]
+    return Share(sum(verdicts), len(verdicts))
+
+
+def texts_of(decision: Decision, rows: Sequence[Row]) -> list[str]:
+    return [row["text"] for row in rows if decision.applies(row)]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [*(f"| {' | '.join(map(str, line))} |" for line in lines), ""]
+
+
+def by_language(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each language, of all but English, and of all."""
+    groups = {name: [row for row in rows if row["lang"] == name] for name in LANGUAGES}
+    return {**groups, "not en": [row for row in rows if row["lang"] != "en"], "all": list(rows)}
+
+
+def kappa_of(labels: np.ndarray, values: np.ndarray) -> float:
+    return agreement(values, labels)[1] if len(labels) else float("nan")
+
+
+def kappa_cell(labels: np.ndarray, values: np.ndarray) -> str:
+    """Return Cohen's kappa of two boolean vectors with a 95 % bootstrap interval over texts."""
+    if not 0 < labels.sum() < len(labels):
+        return "-"
+    rng = np.random.default_rng(7)
+    draws = [rng.integers(len(labels), size=len(labels)) for _ in range(500)]
+    low, high = np.percentile([kappa_of(labels[rows], values[rows]) for rows in draws], [2.5, 97.5])
+    return f"{kappa_of(labels, values):.2f} [{low:.2f}, {high:.2f}]"
+
+
+class Graded(NamedTuple):
+    """Labels and values of the texts that a rule decides, and the count of all texts."""
+
+    labels: np.ndarray
+    values: np.ndarray
+    n: int
+
+    @property
+    def decided(self) -> Share:
+        return Share(len(self.labels), self.n)
+
+    @property
+    def is_positive(self) -> np.ndarray:
+        return self.values >= RIGHT
+
+    @property
+    def kappa(self) -> float:
+        return kappa_of(self.labels, self.is_positive)
+
+    @property
+    def missed(self) -> Share:
+        return Share(int((self.labels & ~self.is_positive).sum()), int(self.labels.sum()))
+
+    @property
+    def false(self) -> Share:
+        return Share(int((~self.labels & self.is_positive).sum()), int((~self.labels).sum()))
+
+    @property
+    def auc(self) -> float:
+        return area(self.values, self.labels) if 0 < self.labels.sum() < len(self.labels) else float("nan")
+
+
+def auc_cell(graded: Graded) -> str:
+    return "-" if np.isnan(graded.auc) else f"{graded.auc:.3f}"
+
+
+def grade(labels: Sequence[bool], values: Sequence[float | None]) -> Graded:
+    """Drop the values that are None: undecided."""
+    both = [(label, value) for label, value in zip(labels, values, strict=True) if value is not None]
+    return Graded(
+        np.array([label for label, _ in both], dtype=bool), np.array([v for _, v in both], dtype=float), len(labels)
+    )
+
+
+def grade_replies(rows: Sequence[Row]) -> Graded:
+    return grade([row["declines"] for row in rows], [declines(row["text"]) for row in rows])
+
+
+def grade_pairs(rows: Sequence[Row]) -> Graded:
+    values = [correctness(strip_markers(row["answer"]), row["reference"]) for row in rows]
+    return grade([row["right"] for row in rows], values)
+
+
+def has_fact(turn: Turn) -> bool:
+    return any(each.op != "none" for each in turn.expected_memory or ())
+
+
+def needs_documents(turn: Turn) -> bool:
+    if turn.needs_document_lookup is None:
+        return turn.scored and turn.relevant_doc_ids is not None
+    return turn.needs_document_lookup
+
+
+SET_DECISIONS: tuple[tuple[str, Callable[[Turn], bool], Rule, Rule], ...] = (
+    ("facts stored", has_fact, is_stored, states_a_fact),
+    ("without a fact, not stored", lambda turn: turn.expected_memory is not None and not has_fact(turn), *NOT_STORED),
+    ("need documents, searched", needs_documents, *SEARCHED),
+    ("need none, not searched", lambda turn: turn.needs_document_lookup is False, *NOT_SEARCHED),
+)
+
+
+class Outside(NamedTuple):
+    """Figures on sets and packs of others."""
+
+    lines: list[str]
+    stored: Share
+    searched: Share
+    complete: list[Share]
+    """Complete answers that count as refusals, one share a pack with ratings."""
+    judged: list[Graded]
+    """Our verdicts beside those of a judge, one a pack."""
+
+
+def read_outside(folders: Sequence[Path]) -> Outside:
+    """Grade sets (messages) and packs (answers)."""
+    cells: list[Sequence[object]] = []
+    outside = Outside([], Share(0, 0), Share(0, 0), [], [])
+    for folder in folders:
+        if (folder / "published.json").exists():
+            outside = _read_pack(folder, outside)
+            continue
+        turns = [turn for conversation in load_dataset(folder).conversations for turn in conversation.turns]
+        for name, applies, rule, older in SET_DECISIONS:
+            texts = [turn.user for turn in turns if applies(turn)]
+            share = count(rule, texts)
+            if texts:
+                cells.append([folder.name, name, share.with_interval(), count(older, texts)])
+            if applies is has_fact:
+                outside = outside._replace(stored=add(outside.stored, share))
+            if applies is needs_documents:
+                outside = outside._replace(searched=add(outside.searched, share))
+    lines = ["## Sets and packs\n", *table(["set", "messages that", "`rules`", "`words`"], cells)]
+    for graded in outside.judged:
+        kappa = kappa_cell(graded.labels, graded.is_positive)
+        lines.append(
+            f"* Answers with a verdict of their authors' judge: {graded.decided} decided, kappa {kappa},"
+            f" AUC {graded.auc:.3f}."
+        )
+    lines += [
+        f"* Answers that people rate complete and that count as refusals: {each.with_interval()}."
+        for each in outside.complete
+    ]
+    return outside._replace(lines=[*lines, ""])
+
+
+def add(one: Share, other: Share) -> Share:
+    return Share(one.right + other.right, one.n + other.n)
+
+
+def _read_pack(folder: Path, outside: Outside) -> Outside:
+    with tempfile.TemporaryDirectory() as scratch:
+        answers = Pack(folder, Path(scratch) / "run", print).answers
+    graded = [a for a in answers if a.row.reply and not a.turn.unanswerable]
+    complete = [strip_markers(a.row.reply.text) for a in graded if a.stored.get("human_completeness", 0) >= COMPLETE]
+    judged = [a for a in graded if "judge" in a.stored]
+    if complete:
+        outside.complete.append(count(lambda text: bool(declines(text)), complete))
+    if judged:
+        best = [
+            max((correctness(strip_markers(a.row.reply.text), r) for r in a.turn.reference_answers), default=None)
+            for a in judged
+        ]
+        outside.judged.append(grade([a.stored["judge"] >= 1 for a in judged], best))
+    return outside
