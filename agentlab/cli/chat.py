@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from agentlab.cli.chat_screen import Screen
 from agentlab.cli.commands import spec_overrides
+from agentlab.cli.echo import echo
 from agentlab.cli.interrupts import Interrupts
 from agentlab.cli.progress import fetch
 from agentlab.core import plugins
@@ -27,6 +28,7 @@ from agentlab.core.escaping import one_line
 from agentlab.core.events import shorten
 from agentlab.core.trace import format_totals, turn_index
 from agentlab.data.conversations import Turn
+from agentlab.data.documents import load_documents
 from agentlab.evals.store.log import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.chat_export import HISTORY_FOLDER, RECORDED
@@ -308,8 +310,8 @@ def chat(arguments: argparse.Namespace) -> None:
     for path, content in ((arguments.documents, "documents"), (arguments.mcp, "MCP servers")):
         if path and not Path(path).exists():
             raise ConfigError(f"{path} does not exist; name a path with {content}")
-    documents = arguments.documents or (() if arguments.spec is None else None)
-    options = {"documents": documents, "mcp": arguments.mcp}
+    documents = load_documents(arguments.documents, echo) if arguments.documents else ()
+    options = {"documents": documents or (() if arguments.spec is None else None), "mcp": arguments.mcp}
     is_new = folder != shared and not folder.exists()
     with ExitStack() as stack:
         _claim(folder, stack)

@@ -37,6 +37,14 @@ def test_steps_do_not_repeat_the_reply(typed):
     assert "It is 7.32 m [1]." in shown.splitlines() and "Source [1]: Goal" in shown
 
 
+def test_chat_names_files_of_a_folder_that_have_no_text(typed, tmp_path):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "goal.html").write_text("<title>Goal</title><p>A goal is 7.32 m wide.")
+    (tmp_path / "pages" / "empty.html").write_text("<script>render()</script>")
+    shown = typed("rag_only", ["How wide?"], ["It is 7.32 m [1]."], "--documents", str(tmp_path / "pages"))
+    assert "not read: empty.html: no text is left of it" in shown.splitlines() and "Source [1]: Goal" in shown
+
+
 def test_quit_ends_the_chat_whatever_comes_after_it(typed):
     shown = typed("rag_only", ["/quit now", "How wide?"], ["7.32 m"])
     assert "unknown command" not in shown and "7.32 m" not in shown
