@@ -90,9 +90,13 @@ docs: .venv/.dev ## build the documentation into results/site (open index.html; 
 bench: .venv/.dev ## measure speed against bare loops and write results/speed.md (minutes)
 	@$(BIN)/python evals/bench/all.py
 
-live: .venv/.dev ## try servers that others wrote, from npm and PyPI, in folders of results/live: ten minutes at most
+live: .venv/.dev ## try servers that others wrote, and sentence-transformers, in folders of results/live: twelve minutes at most
 	@$(BIN)/agentlab pull default
 	@$(BIN)/python evals/live/all.py
+	@$(BIN)/python -m venv results/live/sentence-transformers
+	@results/live/sentence-transformers/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint constraints.txt --editable '.[sentence-transformers]'
+	@results/live/sentence-transformers/bin/python evals/live_sentence_transformers.py
 
 dist: .venv/.dev ## build wheel and sdist, check them, and run a new project in an empty environment
 	@rm -rf results/dist

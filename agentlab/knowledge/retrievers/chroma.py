@@ -74,6 +74,13 @@ async def open_index(corpus: Corpus, settings: Settings) -> Index:
     return ChromaIndex(corpus, settings)
 
 
+def _connect(kind: str, **options: Any) -> Any:
+    import chromadb
+    from chromadb.config import Settings as ClientSettings
+
+    return getattr(chromadb, kind)(settings=ClientSettings(anonymized_telemetry=False), **options)
+
+
 class ChromaIndex:
     """A collection of Chroma; Chroma is imported and opened at the first use."""
 
@@ -161,15 +168,9 @@ class ChromaIndex:
         """Return the options of a query that limit it to documents; Chroma compares a number with numbers only."""
         if self._settings.doc_id is None:
             return {"ids": list(doc_ids)}
-        numbers = [int(doc_id) for doc_id in doc_ids if doc_id.isdecimal()]
+        numbers = [int(doc_id) for doc_id in doc_ids if doc_id.isdecimal() and len(doc_id) < 18]
         choices = [{self._settings.doc_id: {"$in": values}} for values in (list(doc_ids), numbers) if values]
         return {"where": choices[0] if len(choices) == 1 else {"$or": choices}}
-
-    def _connect(self, folder: Path) -> Any:
-        import chromadb
-        from chromadb.config import Settings as ClientSettings
-
-        return chromadb.PersistentClient(folder, settings=ClientSettings(anonymized_telemetry=False))
 
     async def _open_built(self) -> Any:
         from filelock import AsyncFileLock
@@ -179,7 +180,7 @@ class ChromaIndex:
         async with AsyncFileLock(f"{folder}.lock"):
             if not folder.exists():
                 await self._build(folder)
-        self._client = await asyncio.to_thread(self._connect, folder)
+        self._client = await asyncio.to_thread(_connect, "PersistentClient", path=folder)
         return await asyncio.to_thread(self._client.get_collection, BUILT, embedding_function=None)
 
     async def _build(self, folder: Path) -> None:
@@ -187,7 +188,7 @@ class ChromaIndex:
         unfinished = folder.with_suffix(".new")
         shutil.rmtree(unfinished, ignore_errors=True)
         passages = [p for document in self._corpus.documents for p in split(document, self._corpus.max_tokens)]
-        client = await asyncio.to_thread(self._connect, unfinished)
+        client = await asyncio.to_thread(_connect, "PersistentClient", path=unfinished)
         collection = client.create_collection(BUILT, embedding_function=None, configuration=_CONFIGURATION)
         for start in range(0, len(passages), _BATCH):
             some = passages[start : start + _BATCH]
@@ -211,15 +212,11 @@ class ChromaIndex:
         return self._client.get_collection(name, embedding_function=None)
 
     def _open_server(self) -> Any:
-        import chromadb
-        from chromadb.config import Settings as ClientSettings
-
         address = urlsplit(self._settings.path)
         is_tls = address.scheme == "https"
-        settings = ClientSettings(anonymized_telemetry=False)
         try:
             port = address.port or (443 if is_tls else 8000)
-            return chromadb.HttpClient(host=address.hostname or "", port=port, ssl=is_tls, settings=settings)
+            return _connect("HttpClient", host=address.hostname or "", port=port, ssl=is_tls)
         except Exception as problem:  # Chroma has no common base of its errors
             raise ConfigError(f"retrieval.path: no Chroma responds at {self._settings.path}: {problem}") from None
 
@@ -237,7 +234,7 @@ class ChromaIndex:
                 contextlib.closing(sqlite3.connect(copy / DATABASE)) as database,
             ):
                 original.backup(database)
-            return self._connect(copy)
+            return _connect("PersistentClient", path=copy)
         except Exception as problem:
             raise ConfigError(f"retrieval.path: {folder} cannot be opened as a store of Chroma: {problem}") from None
 
@@ -267,10 +264,10 @@ class ChromaIndex:
                 f"collection {name!r} was not filled by {mine}: the cosine of its vectors with those of their texts"
                 f" is {cosine:.2f}; {remedy}"
             )
-        known = [document.doc_id for document in self.documents[:_BATCH]]
-        if known and not (await asyncio.to_thread(collection.get, limit=1, **self._filter(known)))["ids"]:
+        own = [document.doc_id for document in self.documents[:_BATCH]]
+        if own and not (await asyncio.to_thread(collection.get, limit=1, **self._filter(own)))["ids"]:
             raise ConfigError(
                 f"collection {name!r}: no {key or 'id'} is that of a document of the data set: it has"
-                f" {self._doc_id(rows['ids'][0], metadata)!r}, the data set {known[0]!r}; retrieval.doc_id names the"
+                f" {self._doc_id(rows['ids'][0], metadata)!r}, the data set {own[0]!r}; retrieval.doc_id names the"
                 f" metadata, one of: {', '.join(metadata)}"
             )
