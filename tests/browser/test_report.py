@@ -141,7 +141,7 @@ def test_planted_line_is_at_most_four_clicks_from_the_first_screen(show):
         page.locator(selector).first.click()
         clicks.append(selector)
 
-    assert f"Undecided: {WHOLE} is better" in page.inner_text("#verdict")
+    assert f"Cheapest that is not shown worse: {WHOLE}" in page.inner_text("#verdict")
     assert "fees" in page.inner_text(".weak") and PLANTED in page.inner_text(".weak")
     press(".weak")
     assert counted(page) == 18
@@ -206,7 +206,7 @@ def test_the_matrix_is_worst_first_whole_and_repeats_are_stacked(show):
 def test_the_drawer_shows_the_turn_to_scale_with_passages_and_prompts(show):
     page = show("planted")
     page.get_by_label("worst first by").select_option(label="answer_f1")
-    page.get_by_role("button", name=f"Trace of {WHOLE}, c04 turn 2", exact=True).click()
+    page.get_by_role("button", name=f"Trace of {WHOLE}, c04 turn 3", exact=True).click()
     drawer = page.locator("dialog[open]")
     drawer.wait_for()
     page.get_by_label("compare with").select_option(label="none")

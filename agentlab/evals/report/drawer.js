@@ -2,13 +2,12 @@
 // prefix sent before, and the first step in which two flows differ.
 
 const drawer = byId("drawer");
-const opened = { row: 0, play: 0, beside: "" };
+const opened = { row: 0, play: 0, beside: "", errors: [] };
 const pages = new Map();
 let opener = null;
 
 function pageOf(number) {
-  let page = 0;
-  while (page + 1 < D.text_starts.length && D.text_starts[page + 1] <= number) page += 1;
+  const page = D.text_starts.findLastIndex((start) => start <= number);
   if (!pages.has(page)) pages.set(page, inflated(D.texts[page]));
   return pages.get(page).then((texts) => texts[number - D.text_starts[page]]);
 }
@@ -57,26 +56,14 @@ function sides(event) {
   }
 }
 
-// Lines of two texts as [" ", "-" or "+", line]; a small middle part uses the longest common subsequence.
+// Lines of two texts as [" ", "-" or "+", line]: equal beginnings and ends, and all that is between them.
 function difference(before, after) {
   const [a, b] = [before.split("\n"), after.split("\n")];
   let start = 0, end = 0;
   while (start < Math.min(a.length, b.length) && a[start] === b[start]) start += 1;
   while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
-  const [x, y] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
-  const lines = a.slice(0, start).map((line) => [" ", line]);
-  const small = x.length * y.length <= 1e6;
-  const table = all(x.length + 1).map(() => new Uint32Array(small ? y.length + 1 : 0));
-  for (let i = x.length - 1; small && i >= 0; i -= 1)
-    for (let j = y.length - 1; j >= 0; j -= 1)
-      table[i][j] = x[i] === y[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
-  let i = 0, j = 0;
-  while (i < x.length || j < y.length) {
-    if (small && i < x.length && j < y.length && x[i] === y[j]) { lines.push([" ", x[i]]); i += 1; j += 1; }
-    else if (i < x.length && (!small || j >= y.length || table[i + 1][j] >= table[i][j + 1])) { lines.push(["-", x[i]]); i += 1; }
-    else { lines.push(["+", y[j]]); j += 1; }
-  }
-  return [...lines, ...a.slice(a.length - end).map((line) => [" ", line])];
+  const signed = (sign, lines) => lines.map((line) => [sign, line]);
+  return [...signed(" ", a.slice(0, start)), ...signed("-", a.slice(start, a.length - end)), ...signed("+", b.slice(start, b.length - end)), ...signed(" ", a.slice(a.length - end))];
 }
 
 // Draws changed lines, each with one line of context.
@@ -141,18 +128,21 @@ function drawStep(event, scale, previous, relevant, apart) {
   bar.style.width = `max(2px, ${(100 * (event.seconds || 0)) / scale.seconds}%)`;
   const costed = event.phase != null;
   const spent = costed ? `${took(event.seconds || 0)}${event.background ? ", in the background" : ""}` : "";
-  const detail = [event.error ? h("p", { class: "missing" }, `FAILED: ${event.error}`) : "", drawDetail(event, previous(event), relevant)];
+  const detail = [event.error && !opened.errors.includes(event.error) ? h("p", { class: "missing" }, `FAILED: ${event.error}`) : "", drawDetail(event, previous(event), relevant)];
   const title = [h("b", {}, costed ? event.phase.replace("_", " ") : event.kind), ` ${event.title}`, h("small", {}, spent)];
   const heavy = event.kind === "model_call" || event.kind === "tool" || event.error;
   return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
 
 function drawHead(play, reply, scores) {
-  const failed = at(D.plays[play].values[failedAt], opened.row), get = (name) => at(D.plays[play].values[indexOf(name)], opened.row);
-  return h("div", { class: flowClass(D.plays[play].flow) }, h("h3", {}, flowName(D.plays[play].flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
+  const flow = D.plays[play].flow, failed = at(D.plays[play].values[failedAt], opened.row), get = (name) => at(D.plays[play].values[indexOf(name)], opened.row);
+  const why = D.causes.filter((cause) => cause.rows.get(opened.row)?.has(flow));
+  const decides = (metric) => !D.measures[indexOf(metric)]?.decides;
+  return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
+    why.map((cause) => h("p", { class: "why" }, h("b", {}, `cause: ${cause.kind}`), cause.kind === "failed" ? "" : `: ${cause.text}`)),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
-    h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`),
-    h("ul", { class: "scores" }, scores.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), ` ${reason}`))));
+    h("ul", { class: "scores" }, [...scores].sort(([a], [b]) => decides(a) - decides(b)).map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`))),
+    h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`));
 }
 
 function drawDivergence(a, b) {
@@ -163,9 +153,10 @@ function drawDivergence(a, b) {
 
 async function openDrawer(row, play, beside = "") {
   if (!drawer.open) opener = document.activeElement;
-  Object.assign(opened, { row, play, beside });
+  Object.assign(opened, { row, play, beside, errors: [] });
   const number = D.rows.conversation[row], turn = D.rows.turn[row], name = D.rows.conversations[number];
   const [[asked, expected, replies], trace] = await Promise.all([textOf(row), traceOf(number)]);
+  opened.errors = replies.filter(Boolean);
   const plays = [play, ...(beside === "" ? [] : [+beside])];
   const options = all(D.plays.length).filter((each) => at(D.plays[each].there, row)).map((each) => [each, D.flows[D.plays[each].flow] + (D.plays[each].epoch ? `, epoch ${D.plays[each].epoch}` : "")]);
   const place = rowsFound.indexOf(row), go = (step) => () => rowsFound[place + step] != null && openDrawer(rowsFound[place + step], play, beside);

@@ -29,9 +29,8 @@ function cell(flow, row, m) {
 }
 
 function mean(values) {
-  let sum = 0, count = 0;
-  for (const value of values) if (value != null) { sum += value; count += 1; }
-  return count ? sum / count : null;
+  const known = values.filter((value) => value != null);
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
 
 // The rows of each value of a property.
@@ -59,33 +58,36 @@ function matches(row) {
   return values.length > 1 && Math.max(...values) - Math.min(...values) >= 0.5;
 }
 
-function matchingRows() {
-  const flows = chosen(), count = D.rows.turn.length;
-  const rows = all(count).filter((row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row))) && matches(row));
-  const [failed, worst, spread] = [new Uint8Array(count), new Float64Array(count), new Float64Array(count)];
-  const higher = D.measures[state.measure].higher;
-  for (const row of rows) {
-    let low = Infinity, high = -Infinity;
-    for (const flow of flows) {
-      const value = cell(flow, row, state.measure);
-      if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
-    }
-    failed[row] = isStruck(struck.failed, row) ? 0 : 1;
-    worst[row] = low === Infinity ? 9 : higher ? low : -high;
-    spread[row] = low === Infinity ? 0 : low - high;
-  }
-  return rows.sort((a, b) => failed[a] - failed[b] || worst[a] - worst[b] || spread[a] - spread[b] || a - b);
+// The rows to show: failed turns first, then the worst values, then the largest differences between flows.
+function matchingRows(flows = chosen()) {
+  const isPlayed = (row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row)));
+  const failed = (row) => flows.some((flow) => struck.failed?.get(row)?.has(flow));
+  const order = (row) => {
+    const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null), low = Math.min(...values), high = Math.max(...values);
+    return [failed(row) ? 0 : 1, !values.length ? 9 : D.measures[state.measure].higher ? low : -high, values.length ? low - high : 0, row];
+  };
+  const rows = all(D.rows.turn.length).filter((row) => isPlayed(row) && matches(row)).map(order);
+  return rows.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3]).map((each) => each[3]);
+}
+
+let worstOf = null;
+function worstTurn(flow) {
+  const row = worstOf[flow];
+  if (row == null) return "";
+  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, playsOf[flow].find((play) => at(D.plays[play].there, row))) }, `trace of ${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
 }
 
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.flows.length} flows, ${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
-  // The forest shows the pairs as well, so the lines of many pairs are folded.
-  const v = D.verdict, pairs = v.notes.filter((note) => D.pairs.length > 1 && D.pairs.some((pair) => note.startsWith(`${pair.b} against ${pair.a}: `)));
-  const listed = (notes) => (notes.length ? h("ul", {}, notes.map((note) => h("li", {}, note))) : "");
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
+  const cells = (row) => row.slice(1, 4).map((text, i) => h("td", { class: i ? "" : "right" }, text));
+  worstOf ||= D.flows.map((_, flow) => matchingRows([flow])[0]);
+  const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"].map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row), h("td", {}, row.at(-1)), h("td", {}, worstTurn(flow))))));
   byId("verdict").className = v.kind;
-  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), listed(v.notes.filter((note) => !pairs.includes(note))), pairs.length ? h("details", {}, h("summary", {}, `results of the ${pairs.length} pairs`), listed(pairs)) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence`), listed(v.notes.slice(3))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
 }
 
 // The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean). Not a test.
@@ -119,7 +121,7 @@ function drawTrouble() {
   });
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
-  byId("trouble").replaceChildren(h("div", { class: "strip" }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip" }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
+  byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
 
 function drawSlices() {
@@ -138,7 +140,7 @@ function drawSlices() {
     const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
     return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
   };
-  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", {}, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, state.by), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", { "data-roving": true }, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
   byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. Click a slice to see its turns."));
 }
 
@@ -147,7 +149,7 @@ function drawFilters() {
   const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
   const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
   const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
-  byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
+  byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "data-roving": true, "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
     D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`])], state.cause, (v) => set({ cause: v })) : "",
     slices.length ? select("slice", [["", "all"], ...slices], state.slice, (v) => set({ slice: v })) : ""));
@@ -158,11 +160,15 @@ function drawMatrix() {
   rowsFound = matchingRows();
   rowsDrawn = 0;
   const flows = chosen(), heads = flows.map((flow) => h("div", { role: "columnheader" }, flowName(flow)));
-  body = h("div", { class: "rows", role: "table", "aria-label": "Turns by flows" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads));
-  body.style.setProperty("--flows", flows.length);
+  body = h("div", { class: "rows", role: "rowgroup" });
+  const top = h("div", { class: "heads", role: "rowgroup" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads)), across = h("div", { class: "scroll" }, body);
+  // The head of the columns sticks to the page, and follows the rows sideways.
+  across.addEventListener("scroll", () => { top.scrollLeft = across.scrollLeft; });
+  const table = h("div", { class: "table", role: "table", "aria-label": "Turns by flows" }, top, across);
+  table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
   const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.gold) ? "" : " No expectations shown: the data set is missing or has changed.");
-  byId("matrix").replaceChildren(counted, h("div", { class: "scroll" }, body), end);
+  byId("matrix").replaceChildren(counted, table, end);
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
   more(end);
@@ -225,13 +231,17 @@ function drawRow(row) {
   return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn + 1}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
 }
 
-function moveThrough(event) {
-  const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
-  if (!step || !event.target.matches(".to-trace")) return;
-  const row = event.target.closest(".row"), place = [...row.querySelectorAll(".to-trace")].indexOf(event.target) + step[1];
-  const next = step[0] > 0 ? row.nextElementSibling : step[0] < 0 ? row.previousElementSibling : row;
-  const opens = next ? next.querySelectorAll(".to-trace") : [];
-  if (opens.length) { event.preventDefault(); opens[Math.max(0, Math.min(place, opens.length - 1))].focus(); }
+// Tab stops once at a group of buttons, and arrow keys move through it; in the matrix up and down go from row to row.
+function rove() {
+  for (const group of document.querySelectorAll("[data-roving]")) [...group.querySelectorAll("button, [role=button]")].forEach((each, i) => { each.tabIndex = i ? -1 : 0; });
+}
+
+function moveInGroup(event) {
+  const group = event.target.closest?.("[data-roving], .rows"), row = event.target.closest?.(".row")?.querySelectorAll(".to-trace").length || 1;
+  const step = { ArrowRight: 1, ArrowDown: row, ArrowLeft: -1, ArrowUp: -row }[event.key];
+  if (!step || !group || event.target.matches("select")) return;
+  const each = [...group.querySelectorAll("button, [role=button]")], next = each[each.indexOf(event.target) + step];
+  if (next) { event.preventDefault(); next.focus(); }
 }
 
 function drawOrigin() {

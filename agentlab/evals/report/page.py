@@ -77,7 +77,7 @@ def document(data: Mapping[str, Any]) -> str:
     json_text = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:; base-uri 'none'"
     parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": json_text}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     page, *pieces = text.split("{{")

@@ -17,6 +17,7 @@ function refilter() {
   drawFilters();
   drawMatrix();
   const same = (each) => (each.closest("label") || each).firstChild.textContent === text;
+  rove();
   if (element) [...document.querySelectorAll(`#filters ${kind}, #slices ${kind}`)].find(same)?.focus();
 }
 
@@ -37,12 +38,9 @@ function derive() {
 const known = (m) => D.means.every((means) => means[m]?.[0] != null);
 
 function begin() {
-  // A measure with a significant difference is more useful than the first one.
-  const shown = D.pairs.flatMap((pair) => pair.differences).filter((d) => ["B better", "B worse"].includes(d.reading)).map((d) => d.measure);
-  state.measure = deciding.find((m) => shown.includes(m)) ?? deciding[0] ?? qualities[0] ?? failedAt;
-  state.y = state.measure;
-  const dollars = indexOf("cost_usd"), tokens = indexOf("input_tokens"), cheap = D.measures.findIndex((m) => m.decides && !m.quality);
-  state.x = dollars >= 0 && D.means.every((means) => means[dollars][0]) ? dollars : tokens >= 0 && known(tokens) ? tokens : Math.max(0, cheap);
+  const answer = indexOf(D.verdict.measure), dollars = indexOf("cost_usd"), tokens = indexOf("input_tokens");
+  state.y = state.measure = answer >= 0 ? answer : deciding[0] ?? qualities[0] ?? failedAt;
+  state.x = dollars >= 0 && D.means.every((means) => means[dollars][0]) ? dollars : tokens >= 0 && known(tokens) ? tokens : Math.max(0, D.measures.findIndex((m) => m.decides && !m.quality));
 }
 
 function draw() {
@@ -57,7 +55,7 @@ D = JSON.parse(byId("data").textContent);
 derive();
 begin();
 draw();
-byId("matrix").addEventListener("keydown", moveThrough);
+addEventListener("keydown", moveInGroup);
 drawer.addEventListener("close", () => opener?.focus());
 drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
 let width = innerWidth;
