@@ -83,9 +83,14 @@ class Dataset:
         )
 
 
-def conversation_name(dataset: Dataset, conversation: Conversation, datasets: Sequence[Dataset]) -> str:
+def conversation_name(dataset: Dataset, conversation: Conversation, datasets: Sequence[object]) -> str:
     """Return the name of a conversation in a run of `datasets`: two sets may use the same id."""
     return f"{dataset.name}/{conversation.id}" if len(datasets) > 1 else conversation.id
+
+
+def by_name(datasets: Sequence[Dataset], paths: Sequence[object]) -> dict[str, Conversation]:
+    """Return the conversations of data sets by their names in a run of `paths`."""
+    return {conversation_name(dataset, each, paths): each for dataset in datasets for each in dataset.conversations}
 
 
 def _stratified(conversations: Sequence[Conversation], limit: int, seed: int) -> Sequence[Conversation]:

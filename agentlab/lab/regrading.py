@@ -10,7 +10,7 @@ from typing import Any
 from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import RunError
 from agentlab.core.scratch import process_temp_folder
-from agentlab.data.datasets import Dataset, conversation_name
+from agentlab.data.datasets import Dataset, by_name, conversation_name
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.grader import Grader
 from agentlab.evals.grade.imported import STORED, grade_rows, published_numbers, read_turns
@@ -59,6 +59,7 @@ def score(
             digests = {d.name: {**header["datasets"][d.name], "sha256": d.digest} for d in datasets}
             header |= {"spec": {**spec, "scorers": chosen, "primary": list(measures)}, "datasets": digests}
             graders = fingerprints(lab.bench.scorers, lab.bench.embedder.name)
+            run.folder.write_expected(by_name(datasets, datasets))
             # Unknown graders make an interrupted regrading incomparable, instead of wrong.
             run.folder.write_json("run.json", {**header, "graders": dict.fromkeys(graders, UNKNOWN)})
             if spec["mode"] == IMPORTED:

@@ -17,7 +17,7 @@ from typing import Any
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.secrets import redact_json
 from agentlab.core.version import __version__
-from agentlab.data.datasets import Dataset
+from agentlab.data.datasets import Dataset, by_name
 from agentlab.data.lint import lint
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.store.folder import RunFolder
@@ -115,7 +115,9 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
     }
     header, _ = redact_json(header)
     if not resume or not (path / "run.json").exists():
-        return RunFolder.create(path, header)
+        folder = RunFolder.create(path, header)
+        folder.write_expected(by_name(datasets, datasets))
+        return folder
     folder = RunFolder.open(path)
     before = folder.header
     for part in ("spec", "datasets", "models", "prompt_files", "sequential"):

@@ -25,7 +25,7 @@ from agentlab.core.thoughts import split_thought
 from agentlab.core.trace import Totals
 from agentlab.core.version import __version__
 from agentlab.data.conversations import Conversation
-from agentlab.data.datasets import Dataset, load_dataset
+from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
@@ -119,6 +119,7 @@ def import_predictions(
         spec = make_spec({"name": IMPORTED, "datasets": [str(home)], "flows": flows, **chosen}, {})
         header = _header(path, data, spec, files)
         folder = RunFolder.create(scratch, {**header, "graders": fingerprints(modules, "none")})
+        folder.write_expected(by_name([data], [data]))
         published = grade_rows(folder, rows, data, modules, on_progress=partial(on_progress, "graded"))
         check_primary(primary, modules, [data], also=[RETRIEVAL_STEPS, *published])
     for line in coverage.missing():

@@ -32,12 +32,16 @@ from agentlab.core.files import (
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
+from agentlab.data.conversations import Conversation
 from agentlab.evals.store.atomic_folder import RunWriteError
 from agentlab.evals.store.checksums import verify_checksums, with_checksums
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
 from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
 
-FORMAT = 3
+FORMAT = 4
+"""Format of new runs; format 3 has no `conversations.json` and is read, too."""
+EXPECTED = "conversations.json"
+"""Conversations with their expectations, by name, so that a copy of the folder needs no data set."""
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; restore it from a copy, or run again"
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
@@ -84,15 +88,30 @@ class RunFolder:
                 raise RunError(f"{subfolder} cannot be used: it is a link; replace it with the folder")
         header = folder.header
         version = header.get("format") if isinstance(header, dict) else None
-        if type(version) is int and version != FORMAT:
-            raise RunError(
-                f"{path / 'run.json'}: this is run format {version}, agentlab reads format {FORMAT}; run it again"
-            )
+        if type(version) is int and version not in (3, FORMAT):
+            reads = f"agentlab reads formats 3 and {FORMAT}"
+            raise RunError(f"{path / 'run.json'}: this is run format {version}, {reads}; run it again")
         try:
             from_json(Header, header)
         except ValueError as problem:
             raise RunError(f"{path / 'run.json'} is not the header of a run: {problem}") from None
         return folder
+
+    def write_expected(self, conversations: Mapping[str, Conversation]) -> None:
+        """Store the conversations of the run with their expectations, by name."""
+        rows = {name: each.model_dump(mode="json", exclude_defaults=True) for name, each in conversations.items()}
+        self.write_json(EXPECTED, rows)
+
+    @cached_property
+    def expected(self) -> dict[str, Conversation] | None:
+        """Stored conversations by name; None for a run of format 3. Raises RunError for a damaged file."""
+        if not self.files(EXPECTED):
+            return None
+        try:
+            rows = self.read_json(EXPECTED, ": its conversations are missing")
+            return {name: Conversation.model_validate(row) for name, row in rows.items()}
+        except (AttributeError, ValueError):
+            raise RunError(f"{self.path / EXPECTED} cannot be read; {_DAMAGED}") from None
 
     def write_json(self, name: str, content: Any) -> None:
         """Replace a file atomically; a summary gets the checksums of all files."""
@@ -197,7 +216,8 @@ class RunFolder:
     # Reading.
 
     def _checksummed_files(self) -> list[ReadOnlyFile]:
-        return [self._open_file(self.path / "run.json"), *self.open_files(TURNS), *self.open_files(CALLS)]
+        first = self._open_file(self.path / "run.json")
+        return [first, *(file for name in (EXPECTED, TURNS, CALLS) for file in self.open_files(name))]
 
     def verify_checksums(self, *, regrade: bool = False) -> bool:
         """Return True if the run has ended and has checksums; raises RunError for an edited file.

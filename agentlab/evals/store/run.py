@@ -23,7 +23,7 @@ from agentlab.core.escaping import one_line
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
-from agentlab.data.datasets import Dataset, conversation_name, load_dataset
+from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.measures import COSTS, LATENCY, LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
@@ -114,11 +114,12 @@ class StoredRun:
 
     @cached_property
     def conversations(self) -> dict[str, Conversation]:
-        """Conversations of the data sets, by name; data sets that are missing or have changed are left out."""
-        paths = self.header["spec"]["datasets"]
-        return {
-            conversation_name(dataset, each, paths): each for dataset in self.datasets for each in dataset.conversations
-        }
+        """Conversations of the run, by name, as the folder stores them.
+
+        For a run of format 3 those of the data sets; data sets that are missing or have changed are left out.
+        """
+        stored = self.folder.expected if self.played_with is None else None
+        return by_name(self.datasets, self.header["spec"]["datasets"]) if stored is None else stored
 
     @cached_property
     def datasets(self) -> list[Dataset]:

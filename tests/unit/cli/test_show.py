@@ -83,6 +83,8 @@ def test_a_notebook_shows_the_same_and_escapes_it(run):
 
 
 def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
+    unseal(Path("run"))
+    Path("run/conversations.json").unlink()
     file = Path("set/conversations.jsonl")
     file.write_text(file.read_text().replace("450", "451"))
     for _ in range(2):
