@@ -194,8 +194,9 @@ def test_a_figure_is_copied_or_saved_with_its_finding(show, figure, type_):
 @pytest.mark.parametrize("name", ["eight", "fails"])
 def test_axe_finds_no_violation_on_page_and_trace(show, name, scheme, width):
     page = show(name, width, color_scheme=scheme)
-    for _ in ("page", "trace"):
+    for part in ("page", "trace"):
         found = Axe().run(page).response["violations"]
         assert [(each["id"], [node["html"][:120] for node in each["nodes"][:2]]) for each in found] == []
-        page.locator(f"{ROWS} .to-trace").first.click()
-        page.locator("dialog[open]").wait_for()
+        if part == "page":
+            page.locator(f"{ROWS} .to-trace").first.click()
+            page.locator("dialog[open]").wait_for()

@@ -235,8 +235,12 @@ def test_everything_is_reached_by_the_keyboard_alone(show):
     def tab_to(text: str) -> None:
         for _ in range(60):
             page.keyboard.press("Tab")
-            if text in page.evaluate(focused):
-                return
+            for _ in range(12):
+                if text in page.evaluate(focused):
+                    return
+                if not page.evaluate("!!document.activeElement.closest('[data-roving]')"):
+                    break
+                page.keyboard.press("ArrowRight")  # a group of buttons is one stop
         raise AssertionError(f"{text} is not reached")
 
     tab_to("reply cut at 2 tokens")

@@ -96,7 +96,9 @@ class ConversationView:
     def __repr__(self) -> str:
         buffer = io.StringIO()
         # In a notebook rich would show each line itself, and leave the file empty.
-        console = Terminal(file=buffer, width=PRINTED_WIDTH, force_jupyter=False)
+        console = Terminal(
+            file=buffer, width=PRINTED_WIDTH, force_jupyter=False, force_terminal=False, color_system=None
+        )
         self.print_to(console)
         return buffer.getvalue().rstrip()
 
