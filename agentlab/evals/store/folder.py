@@ -99,7 +99,11 @@ class RunFolder:
 
     def write_expected(self, conversations: Mapping[str, Conversation]) -> None:
         """Store the conversations of the run with their expectations, by name."""
-        rows = {name: each.model_dump(mode="json", exclude_defaults=True) for name, each in conversations.items()}
+        fields = {*Conversation.model_fields}
+        rows = {
+            name: each.model_dump(mode="json", exclude_defaults=True, include=fields)
+            for name, each in conversations.items()
+        }
         self.write_json(EXPECTED, rows)
 
     @cached_property
@@ -109,7 +113,7 @@ class RunFolder:
             return None
         try:
             rows = self.read_json(EXPECTED, ": its conversations are missing")
-            return {name: Conversation.model_validate(row) for name, row in rows.items()}
+            return {name: Conversation.model_validate_json(json.dumps(row)) for name, row in rows.items()}
         except (AttributeError, ValueError):
             raise RunError(f"{self.path / EXPECTED} cannot be read; {_DAMAGED}") from None
 
