@@ -58,3 +58,57 @@ def test_pictures_and_tables_remain_without_scripts_and_styles(path: Path):
 def test_the_flow_lab_keeps_its_columns_and_the_chat():
     page = (ROOT / "notebooks" / "02_flow_lab.ipynb").read_text(encoding="utf-8")
     assert "agentlab-kept-" in page and "agentlab-badge" in page
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_saved_outputs_hold_no_escape_and_parameters_have_a_cell(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    assert not re.search(r"\x1b|\\x1b|\\u001b", "".join(map(str, texts_of(notebook))))
+    tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
+    assert [cell.source.split("  #")[0] for cell in tagged] == ["LIVE = False"], "papermill sets it"
+    assert not [cell.source for cell in notebook.cells if cell.cell_type == "code" and '"../' in cell.source]
+
+
+def texts_of(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """Return the texts of each code cell's outputs, without what differs between two runs."""
+    seconds = {r"(?m)^.*latency.*$": "LATENCY", r"(?m)\| 0\.\d\d (\| [a-z ]+ \|)$": r"| SECONDS \1"}
+    masks = {
+        **seconds,
+        r"/tmp/\S+|agentlab-\w+": "PATH",
+        r"agentlab-kept-\d+": "KEPT",
+        r"src=\"data:[^\"]*\"": "PICTURE",
+    }
+    cells = []
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        outputs = [output for output in cell.outputs if output.output_type != "stream" or output.name == "stdout"]
+        data = [
+            [output.get("text", ""), *(text for _, text in sorted(output.get("data", {}).items()))]
+            for output in outputs
+        ]
+        shown = [text for texts in data for text in texts]
+        joined = "\n".join(str(text) for text in shown)
+        for pattern, name in masks.items():
+            joined = re.sub(pattern, name, joined)
+        cells.append(joined.splitlines())
+    return cells
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_saved_outputs_are_of_todays_code_from_any_folder(path: Path, tmp_path: Path):
+    """Each notebook runs in a folder of its own, as papermill runs it, and shows what is saved."""
+    from nbclient import NotebookClient
+
+    saved = nbformat.read(path, as_version=4)
+    again = nbformat.read(path, as_version=4)
+    client = NotebookClient(again, resources={"metadata": {"path": str(tmp_path)}}, store_widget_state=False)
+    client.execute()
+    for cell in again.cells:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    differing = [
+        (number, before[:3], now[:3])
+        for number, (before, now) in enumerate(zip(texts_of(saved), texts_of(again), strict=True))
+        if before != now
+    ]
+    assert differing == []

@@ -5,8 +5,8 @@
     run.forest()
     run.matrix(only="flipped")
 
-They need no kernel, no server and no network, so a saved notebook, nbconvert and GitHub show them too. Pictures have a
-light background for dark themes. Untrusted text is escaped.
+They need no kernel, no server and no network, so a saved notebook, nbconvert and GitHub show them too. Pictures follow
+a dark theme. Untrusted text is escaped.
 """
 
 from __future__ import annotations
