@@ -46,11 +46,6 @@ def show_pairs(
     print_headline(console, recommend(*runs, comparison=comparison)[0])
     for line in (*answers, *([comparison.best] if comparison.best else []), *comparison.pairs):
         print_line(console, str(line))
-    if not any(d.primary and d.is_shown for pair in comparison.pairs for d in pair.differences):
-        unknown = {d.measure.name for pair in comparison.pairs for d in pair.differences if d.kind == "unknown"}
-        names = [name for name in comparison.primary if name not in unknown]
-        sentence = f"no difference shown in {', '.join(names)}"
-        print_line(console, sentence if names else "no primary measure is known for both flows")
     parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, runs))):
         print_line(console, line)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
 from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
-from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.show import worst_turn
-from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
-from agentlab.evals.store.measures import is_quality, stops_of, summary_rows
+from agentlab.evals.report.tables import new_console, print_commands, print_line, print_table
+from agentlab.evals.store.measures import stops_of, summary_rows
 from agentlab.evals.store.rows import TurnFigures, TurnRow
 from agentlab.lab.run import Run
 
@@ -38,7 +35,7 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     console = new_console()
     result = run.result
     title, turns = f"{', '.join(result.datasets)} on {result.model}", max(each.turns for each in result.flows.values())
-    verdict, comparison = recommend(run) if result.turns <= at_most else (None, None)
+    verdict = recommend(run)[0] if result.turns <= at_most else None
     if verdict:
         print_headline(console, verdict)
         flows = f" x {len(result.flows)} flows" if len(result.flows) > 1 else ""
@@ -48,11 +45,7 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
         for line in (*bullets, *_unknown_scores(run)):
             print_line(console, f"* {line}")
     if show_all or not verdict:
-        worse = _shown_worse(comparison) if comparison and console.color_system else set()
-        rows = [
-            [title, *_coloured(name, values, [(label, name) in worse for label in result.flows])]
-            for name, title, values in chain(*summary_rows(list(result.flows.values())))
-        ]
+        rows = [[row, *values] for _, row, values in chain(*summary_rows(list(result.flows.values())))]
         print_table(console, title, ["", *result.flows], rows)
     if show_all and verdict:
         for line in (*reliabilities(run), *poor_turns(run)):
@@ -162,25 +155,3 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, s
         commands.append((f"compare {folder}", "turn by turn, with p-values"))
     commands.append((f"report {folder} -o run.html", "one page for the browser"))
     print_commands(console, commands)
-
-
-def _shown_worse(comparison: Comparison) -> set[tuple[str, str]]:
-    """Return the flows that are significantly worse than the other of their pair, each with the measure."""
-    loser = {"B worse": "b", "B better": "a"}
-    return {
-        (getattr(pair, loser[d.verdict]), d.measure.name)
-        for pair in comparison.pairs
-        for d in pair.differences
-        if d.verdict in loser
-    }
-
-
-def _coloured(name: str, values: Sequence[str], worse: Sequence[bool]) -> list[Cell]:
-    """Colour the best value green and significantly worse ones red; without colours the terminal drops them."""
-    numbers = [float(match[0]) if (match := re.match(r"-?[\d.]+", value)) else None for value in values]
-    present = [number for number in numbers if number is not None]
-    best = None if len(set(present)) < 2 or name == "failed" else (max if is_quality(name) else min)(present)
-    return [
-        Text(value, style="red" if is_worse else "green" if best is not None and number == best else "")
-        for value, number, is_worse in zip(values, numbers, worse, strict=True)
-    ]

@@ -122,7 +122,7 @@ class TurnDriver:
 def log_failure(session: Session, result: TurnResult) -> None:
     """Log a failed turn, for callers that continue without its reply."""
     trace = session.trace
-    log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, result.number, result.error)
+    log.warning("%s/%s turn %d failed: %s", trace.flow, trace.conversation, result.number + 1, result.error)
     log.debug("traceback of the failed turn", exc_info=result.failure)
 
 

@@ -155,6 +155,7 @@ def test_attacks_are_text_in_every_view(shell, tmp_path, own_home):
     assert not any("<img" in page.removeprefix("<img") for page in pages), "one picture is one image"
     assert len(texts) == 5 and any("window.struck" in text for text in texts)
     for text in texts:
-        assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", text)
+        foreign = re.sub(r"<style>@media[^<]*</style>", "", text, count=1)  # the style of our picture
+        assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", foreign)
         for tag in re.findall(r"<[a-z][^>]*>", text):
             assert not re.search(r"\son\w+\s*=", tag)

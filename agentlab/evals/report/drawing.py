@@ -17,12 +17,6 @@ from agentlab.evals.store.measures import Measure, format_number
 COLOURS = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
 """Colours of flows, as on the page."""
 INK, SOFT, LINE, GOOD, BAD, PAPER = "#1d1f24", "#5c616b", "#dfddd6", "#17693c", "#ad1f2b", "#fbfaf7"
-_LIGHT = (*COLOURS, INK, SOFT, LINE, GOOD, BAD, PAPER)
-_DARK = (
-    *("#7aa7ff", "#ff9e5e", "#5fd0a5", "#f08be0", "#d9c65a", "#63cfe0", "#ff8b84", "#b19cff"),
-    *("#e8e6e1", "#a2a7b1", "#343842", "#7fd6a0", "#ff9a94", "#1c1f25"),
-)
-"""Colours on the page in a dark theme, in the order of `_LIGHT`."""
 WIDTH = 640
 LETTER = 6.7
 """Approximate width of a letter at 12 px."""
@@ -196,12 +190,7 @@ def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", *, 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:
     """Return the SVG, which follows a dark theme of the reader."""
-    rules = [
-        f'[{part}="{light}"]{{{part}:{dark}}}'
-        for light, dark in zip(_LIGHT, _DARK, strict=True)
-        for part in ("fill", "stroke")
-    ]
-    style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+    style = "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }</style>"
     box = f"-12 -8 {WIDTH + 24} {height + 16:.0f}"
     background = f'<rect x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}" rx="8" fill="{PAPER}"/>'
     font = 'font-family="system-ui, sans-serif" font-size="12"'

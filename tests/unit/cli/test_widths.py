@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.text import Text
 
 from agentlab.cli.parser import main
-from agentlab.cli.terminal import show_run
 from agentlab.evals.report.tables import print_table
 from support.small_runs import Answering, play, write_set
 
@@ -133,21 +132,6 @@ def test_run_prints_the_same_table_and_the_next_commands_last(runs, capsys, monk
     assert "exact_match" not in again and "embedding calls / turn" not in again
     full = printed(capsys, monkeypatch, 80, "show", "results/a b", "--all")
     assert "exact_match (n=14)" in full and "embedding calls / turn" in full and "--all" not in full
-
-
-def test_best_is_green_and_shown_worse_red_only_on_a_terminal(tmp_path, own_home, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    every = [(f"c{c:02}", t) for c in range(12) for t in range(2)]
-    run = play(write_set(tmp_path / "set", 12), tmp_path / "run", Answering("right"), Answering("wrong", wrong=every))
-    show_run(run, show_all=True)
-    assert "\x1b" not in capsys.readouterr().out
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    show_run(run, show_all=True)
-    lines = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if "│" in line}
-    best, worst = lines["answer_f1 (n=24)"].split("│")[2:4]
-    assert re.search(r"\x1b\[32m *1\.00", best) and re.search(r"\x1b\[31m *0\.00", worst)
-    assert "\x1b[3" not in lines["turns (failed)"] + lines["LLM calls / turn"]
 
 
 def test_a_table_is_whole_turned_or_in_parts():

@@ -47,7 +47,7 @@ def test_very_few_conversations_have_a_verdict_of_their_own(tmp_path, capsys, co
     assert [verdict.result for verdict in verdicts] == [expected] * 2
     assert main(["compare", str(before.path), str(tmp_path / "whole")]) == 0
     out = capsys.readouterr().out
-    assert "\nno difference shown in answer_f1, llm_calls" in out and "better in" not in out
+    assert ": no difference shown in answer_f1, llm_calls" in out and "better in" not in out
 
 
 def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
