@@ -19,7 +19,7 @@ from agentlab.cli.progress import Display, fetch
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
 from agentlab.data.lint import lint
-from agentlab.evals.compare.baselines import GATES, write_baseline
+from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.gate import gate as gate_run
 from agentlab.evals.compare.pairs import compare
@@ -88,11 +88,9 @@ def gate(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{arguments.run} is not a run folder; add --sequential to run that spec")
         run = open_run(arguments.run)
         if arguments.update:
-            write_baseline(run, arguments.baseline, GATES if arguments.gates is None else arguments.gates)
+            write_baseline(run, arguments.baseline, arguments.gates)
             echo(f"wrote {arguments.baseline} from {run.run_id}")
             return 0
-        if arguments.gates is not None:
-            raise ConfigError("--gates is fixed when the baseline is made; add --update")
         verdict = gate_run(run, arguments.baseline, margins=margins, alpha=arguments.alpha)
     write_reports(verdict, run.path)
     show_verdict(verdict, run, explain=arguments.explain)

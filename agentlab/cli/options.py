@@ -68,7 +68,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--explain": {**SWITCH, "help": "show every case, with the reasons"},
     "--files": {"metavar": "FOLDER", "help": "folder for the file tools (default: a temporary folder)"},
     "--flow": {"action": "append", "metavar": "FLOW", "help": "a flow, by name or file; repeat for several"},
-    "--gates": {"type": int, "metavar": "G", "help": "with --update, gates that share --alpha (default: 5)"},
+    "--gates": {"type": int, "default": 5, "metavar": "G", "help": "with --update: gates that share alpha (5)"},
     "--improves": {**REPEATED, "metavar": "M", "help": "claim to test: B is better in measure M"},
     "--json": {**SWITCH, "help": "print JSON instead of tables"},
     "--junit": {"metavar": "FILE", "help": "write JUnit XML to FILE"},

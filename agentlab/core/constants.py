@@ -26,6 +26,8 @@ BACKGROUND_FAILED = "background_failed"
 
 JUDGE_METRIC_PREFIX = "judge_"
 """Prefix of the measures that a judge model grades."""
+LABEL_METRIC_PREFIX = "label_"
+"""Prefix of the human labels that correct a judge's measure; only complete sets of labels are scores of a run."""
 
 TOOL_CALL_DECISION = "call of a tool"
 """Decision on a tool call of a model; its choice is INVALID_CHOICE for an unknown tool or bad arguments."""

@@ -2,14 +2,13 @@
 
 A flow file may also define:
 
-* `Settings`, a frozen dataclass of the flow's own settings
+* `Settings`, a frozen dataclass of the flow's own settings; `max_calls_per_turn` of it bounds the model calls
 * `PROMPTS`, texts that a spec may replace
 * `NEEDS`, requirements on the data set: `documents`, `tools`, or `documents or tools`
 * `TOOLS`, names of built-in tools, or tools of its own
 * `MEMORY`, True for a long-term memory unless the spec turns it off
 * `ENVIRONMENT`, environment variables for a setting, the provider or the model
 * `CALLS_PER_TURN`, for estimates
-* `max_calls`, a function of the settings: the most model calls of a turn
 * `write_memory`, a coroutine that stores a message of a memory set without a reply
 * `facts`, a function of the session that lists the facts of the flow's own memory
 * `DATA_TOOLS`, True to offer the scripts and MCP servers of the folder in the setting `data` as tools

@@ -36,6 +36,10 @@ class DocumentSettings:
     rewrite_query: bool = False
     """Let the model rewrite the question as a self-contained query before the search: one more call per turn."""
 
+    @property
+    def max_calls_per_turn(self) -> int:
+        return self.rewrite_query + 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentToolSettings(DocumentSettings):
@@ -46,11 +50,10 @@ class DocumentToolSettings(DocumentSettings):
     document_list_tokens: Annotated[int, Ge(0)] = 300
     """Maximum length of the document list in the prompt, in tokens of four characters."""
 
-
-def max_calls(settings: DocumentSettings) -> int:
-    """Return the most model calls of a turn: a rewritten query, rounds with tools, and the answer."""
-    rounds = settings.max_rounds if isinstance(settings, DocumentToolSettings) else 0
-    return settings.rewrite_query + rounds + 1
+    @property
+    def max_calls_per_turn(self) -> int:
+        # A fallback searches and answers again, but only after a first reply without tools.
+        return self.rewrite_query * (1 + self.initial_context) + max(2, self.max_rounds + 1)
 
 
 async def retrieve_documents(session: Session, turn: UserTurn, history: Sequence[Message]) -> tuple[Passage, ...]:

@@ -6,17 +6,10 @@ A turn takes one embedding call, one search and one model call.
 from __future__ import annotations
 
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.flows.documents import (
-    PROMPTS,
-    DocumentSettings,
-    finish_turn,
-    generate_from_passages,
-    max_calls,
-    retrieve_documents,
-)
+from agentlab.flows.documents import PROMPTS, DocumentSettings, finish_turn, generate_from_passages, retrieve_documents
 from agentlab.session.session import Session
 
-__all__ = ["PROMPTS", "Settings", "max_calls", "respond"]
+__all__ = ["PROMPTS", "Settings", "respond"]
 
 NEEDS = ("documents",)
 TOOLS = ()

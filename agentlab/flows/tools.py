@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.flows.documents import PROMPTS, DocumentToolSettings, finish_turn, generate_with_tools, max_calls
+from agentlab.flows.documents import PROMPTS, DocumentToolSettings, finish_turn, generate_with_tools
 from agentlab.session.session import Session
 
-__all__ = ["PROMPTS", "Settings", "max_calls", "respond"]
+__all__ = ["PROMPTS", "Settings", "respond"]
 
 NEEDS = ("documents or tools",)
 TOOLS = (LOOKUP_DOCUMENTS,)

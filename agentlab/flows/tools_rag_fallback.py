@@ -26,11 +26,6 @@ CALLS_PER_TURN = 2.0
 Settings = DocumentToolSettings
 
 
-def max_calls(settings: DocumentToolSettings) -> int:
-    """Return the most model calls of a turn: a rewritten query, and two answers or rounds with tools and one."""
-    return settings.rewrite_query * (1 + settings.initial_context) + max(2, settings.max_rounds + 1)
-
-
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
     # Once a tool was called, no fallback follows.

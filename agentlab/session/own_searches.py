@@ -45,13 +45,10 @@ def as_passage(found: Any, index: Index | None) -> Passage:
     """
     if isinstance(found, Passage):
         return found
-    fields = {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {"doc_id": found}
+    fields = dict(found) if isinstance(found, Mapping) else {"doc_id": found}
     doc_id = fields.get("doc_id", fields.get("id"))
-    if not isinstance(doc_id, (str, int)):
-        raise ConfigError(f"a search found {found!r:.100}; write a document's id, or a mapping with doc_id and text")
-    documents = {document.doc_id: document for document in (index.documents if index else ())}
-    document = documents.get(str(doc_id))
-    if document is None and "text" not in fields:
-        raise ConfigError(f"a search found {doc_id!r:.100}, which is no document of the data set; add its text")
+    document = next((each for each in (index.documents if index else ()) if each.doc_id == str(doc_id)), None)
+    if not isinstance(doc_id, (str, int)) or (document is None and "text" not in fields):
+        raise ConfigError(f"a search found {found!r:.100}, which is no document of the data set; add doc_id and text")
     title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
     return Passage(id=str(doc_id), doc_id=str(doc_id), title=title, text=text, start=0, end=len(text))

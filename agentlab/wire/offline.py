@@ -10,6 +10,7 @@ import contextlib
 import functools
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -21,17 +22,18 @@ _threads_before: list[set[int | None]] = []
 """Threads that were alive when the first of the running replays started, once for each of them."""
 
 
+_install = functools.cache(sys.addaudithook)
+"""Adds a hook once, because Python cannot remove it."""
+
+
 class ConnectionRefusedInReplay(BaseException):
     """A connection of a flow during a replay; no client retries it or takes it for a failure of the network."""
 
 
 @contextlib.contextmanager
-def refuse_connections(*, refuse: bool) -> Iterator[None]:
-    """Refuse connections of the code inside the block, and of the threads that it starts, if `refuse` is True."""
-    if not refuse:
-        yield
-        return
-    _install()
+def refuse_connections() -> Iterator[None]:
+    """Refuse connections of the code inside the block, and of the threads that it starts."""
+    _install(_check)
     token = _replays.set(True)
     _threads_before.append(_threads_before[0] if _threads_before else {each.ident for each in threading.enumerate()})
     try:
@@ -39,12 +41,6 @@ def refuse_connections(*, refuse: bool) -> Iterator[None]:
     finally:
         _threads_before.pop()
         _replays.reset(token)
-
-
-@functools.cache
-def _install() -> None:
-    """Add the hook once; Python cannot remove it."""
-    sys.addaudithook(_check)
 
 
 def refusal_in(failure: BaseException) -> BaseException:
@@ -59,20 +55,11 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "socket.connect" or not _threads_before or not isinstance(arguments[1], tuple):
         return
     started = threading.get_ident() not in _threads_before[0]
-    if not (_replays.get() or started) or _is_declared():
+    modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_stack(None))
+    if not (_replays.get() or started) or any(module.startswith(DECLARED) for module in modules):
         return
     arguments[0].close()  # clients close a socket only after an OSError
-    host, port = arguments[1][:2]
     raise ConnectionRefusedInReplay(
-        f"a replay opens no connection, but the flow tried {host}:{port}; call models and tools through the session, or"
+        f"a replay opens no connection, but the flow tried {arguments[1][0]}:{arguments[1][1]}; use the session, or"
         " name the server under `mcp` or `memory`"
     )
-
-
-def _is_declared() -> bool:
-    frame = sys._getframe()
-    while (caller := frame.f_back) is not None:
-        frame = caller
-        if str(frame.f_globals.get("__name__", "")).startswith(DECLARED):
-            return True
-    return False

@@ -165,9 +165,7 @@ class Spec(Strict):
         description="folder of the file tools: a chat edits it in place, each conversation of a run gets a copy"
         " (default: an empty temporary folder)",
     )
-    lookup: LookupSpec | None = Field(
-        None, description="a tool that searches; its calls count as look-ups, with the documents in its output"
-    )
+    lookup: LookupSpec | None = Field(None, description="a tool that searches documents, and its output")
     mcp: str | None = Field(None, description="file of MCP servers; every flow with tools gets their tools")
     generation: GenerationSpec = GenerationSpec()
     limit: int | None = Field(None, ge=1, description="number of conversations of each data set")
@@ -200,13 +198,12 @@ class Spec(Strict):
         le=1,
         description="floor of the answer measure: a flow is not recommended if the upper end of its interval is lower",
     )
+    labels: int = Field(20, ge=3, description="labelled turns from which a judge decides; with fewer it advises")
     prompts: dict[str, dict[str, str]] = Field({}, description="texts that replace prompts, by flow and prompt name")
     budget: BudgetSpec = BudgetSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
     stops: dict[Stopped, Annotated[float, Field(gt=0)]] = Field(
-        {},
-        description="most that a turn of any flow can take of a cost, by its own limits; a gate passes no cost without"
-        " one (default: the calls that the settings of rag_only, tools and tools_rag_fallback allow)",
+        {}, description="most that a turn can take of a cost; a cost without a stop passes no gate"
     )
     limits: dict[str, LimitSpec] = Field(
         {}, description="rate limits by model, `openai/gpt-x` or `openai/*`; limits in response headers apply, too"

@@ -129,8 +129,8 @@ class Workbench:
     @property
     def stops(self) -> dict[str, dict[str, float]]:
         """Flow -> cost -> largest value of a turn, declared by the spec or by the settings of the flow."""
-        limits = {v.label: v.attribute("max_calls") for v in self.variants}
-        own = {v.label: {"llm_calls": limits[v.label](v.settings)} if limits[v.label] else {} for v in self.variants}
+        limits = {v.label: getattr(v.settings, "max_calls_per_turn", None) for v in self.variants}
+        own = {label: {} if limit is None else {"llm_calls": limit} for label, limit in limits.items()}
         return {label: calls | dict[str, float](self.spec.stops.items()) for label, calls in own.items()}
 
     def variant(self, label: str) -> Variant:

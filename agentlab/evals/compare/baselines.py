@@ -15,7 +15,6 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,6 @@ from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atom
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import exact_sum
-from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import TurnKey, Values, in_order, primary_family
 from agentlab.evals.store.rows import UNKNOWN
 from agentlab.evals.store.run import StoredRun
@@ -72,7 +70,7 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
     """Write the measures of every turn of a run to the baseline file `path`, which is replaced in one step.
 
     `gates` is the number of gates that the baseline is to serve. They share the rate of false alarms. Raises RunError
-    for an incomplete run, unknown graders, an ineligible judge as primary measure, if all turns failed, or if the file
+    for an incomplete run, unknown graders, if all turns failed, or if the file
     holds another run of the same configuration with as many epochs.
     """
     path = Path(path)
@@ -83,7 +81,6 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
     if run.all_turns_failed:
         raise RunError(f"{run.path}: no turn was answered; a baseline needs at least one reply")
     flows = run.turn_values
-    check_judges(run, run.header["spec"].get("primary", ()))
     header = BaselineHeader(
         format=1,
         run_id=run.run_id,
@@ -141,17 +138,17 @@ def mean_over_epochs(flows: Mapping[str, Mapping[TurnKey, Values]]) -> dict[str,
     """Return one turn for all epochs of it, with the mean of each measure; unknown (None) if a part is."""
     means: dict[str, dict[TurnKey, Values]] = {}
     for flow, rows in flows.items():
-        turns: defaultdict[TurnKey, list[Values]] = defaultdict(list)
+        columns: defaultdict[TurnKey, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
         for (conversation, turn, _), row in rows.items():
-            turns[conversation, turn, 0].append(row)
-        means[flow] = {key: _mean(own) if len(own) > 1 else own[0] for key, own in turns.items()}
+            for name, value in row.items():
+                columns[conversation, turn, 0][name].append(value)
+        means[flow] = {key: {name: _mean(own) for name, own in row.items()} for key, row in columns.items()}
     return means
 
 
-def _mean(rows: Sequence[Values]) -> Values:
-    columns = {name: [row[name] for row in rows if name in row] for name in in_order(chain.from_iterable(rows))}
-    sums = {name: exact_sum(values) for name, values in columns.items()}
-    return {name: None if total is None else total / len(columns[name]) for name, total in sums.items()}
+def _mean(values: Sequence[float | None]) -> float | None:
+    total: float | None = exact_sum(values)
+    return total if total is None or len(values) == 1 else total / len(values)
 
 
 def count_gates(path: Path, check: str, gate: str, *, changed: bool) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.evals.compare.paired import TurnTable, pair_measure
 from agentlab.evals.stats.sign_flips import TIE, SignFlips
 from agentlab.evals.stats.statistics import CONFIDENCE
@@ -39,19 +40,13 @@ class Best:
     """Flows of each primary quality, the best mean first."""
     conversations: int
 
-    @property
-    def separating(self) -> dict[Measure, list[FlowMean]]:
-        """Return the flows that are not told from the best, for each quality that tells any flow from it."""
-        sets = {quality: [flow for flow in flows if flow.is_best] for quality, flows in self.sets.items()}
-        return {quality: flows for quality, flows in sets.items() if len(flows) < len(self.sets[quality])}
-
     def __str__(self) -> str:
         count = len(next(iter(self.sets.values())))
         data = f"{count} flows, {self.conversations} conversation{'' if self.conversations == 1 else 's'}"
-        parts = [
-            f"in {quality.name}: {', '.join(f'{flow.flow} ({quality.show(flow.mean)})' for flow in flows)}"
-            for quality, flows in self.separating.items()
-        ]
+        parts = []
+        for quality, flows in self.sets.items():
+            names = [f"{flow.flow} ({quality.show(flow.mean)})" for flow in flows if flow.is_best]
+            parts += [f"in {quality.name}: {', '.join(names)}"] if len(names) < count else []
         if not parts:
             return f"no primary quality tells the flows apart ({data})"
         return f"not told from the best {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
@@ -63,7 +58,9 @@ class Best:
 
 def best(flows: Mapping[str, TurnTable], decide: Sequence[str]) -> Best | None:
     """Return the best flows of at least three on the same turns; None if no primary quality is known for all."""
-    names = [name for name in decide if measure(name) not in COSTS and all(_is_known(s, name) for s in flows.values())]
+    # A judge's own scores decide nothing.
+    names = [name for name in decide if measure(name) not in COSTS and not name.startswith(JUDGE_METRIC_PREFIX)]
+    names = [name for name in names if all(_is_known(table, name) for table in flows.values())]
     if not names:
         return None
     sets = {}

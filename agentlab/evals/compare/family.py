@@ -53,13 +53,16 @@ def run_family_test(
     changed = [index for index, member in enumerate(members) if member.changed]
     if not changed:
         return outcomes
-    sums = np.column_stack([members[index].sums for index in changed])
-    flips = SignFlips(sums, two_sided=two_sided)
     own = [members[index] for index in changed]
+    labelled = np.array([member.corrected is not None for member in own])
+    sums = np.column_stack([member.sums * (member.corrected is None) for member in own])
+    flips = SignFlips(sums, two_sided=two_sided)
     shift_p = [constant_shift_p_value(m.conversations, two_sided) if m.is_constant_shift else 1 for m in own]
     constant = np.where(two_sided | (sums.sum(axis=0) > 0), np.array(shift_p), 1.0)
+    by_labels = [m.corrected.p_value(two_sided=two_sided) if m.corrected else 1 for m in own]
+    constant = np.where(labelled, by_labels, constant)
     several = np.array([member.conversations > 1 for member in own])
-    testable = (np.minimum(flips.minimum_p_values(), constant) <= alpha) & several
+    testable = ((np.minimum(flips.minimum_p_values(), constant) <= alpha) | labelled) & several
     families = families or [None] * len(members)
     family_of = [families[index] for index in changed]
     for family in dict.fromkeys(family_of):

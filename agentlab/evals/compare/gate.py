@@ -43,7 +43,6 @@ from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.judgement import Judgement, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Slice, hidden_in_overall, significant_slices, slices_by_turn
-from agentlab.evals.store.judges import check_judges
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
@@ -147,7 +146,7 @@ def gate(
     0.05, latency 0.20). A margin of infinity leaves a measure out.
 
     Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
-    differ, if an ineligible judge is primary, if the run is incomplete, or if the baseline is unreadable.
+    differ, if the run is incomplete, or if the baseline is unreadable.
     """
     header, recorded = read_baseline(Path(baseline))
     run.check_complete()
@@ -170,7 +169,6 @@ def gate(
     primary, failures = primary_measures(header, turns, declared)
     if any(row.get("failed") for label in turns for row in flows[label].values()):
         primary += failures
-    check_judges(run, primary)
     verdicts, remarks = evaluate_measures(
         turns,
         flows,
@@ -300,7 +298,7 @@ def gated_measures(
             if paired.means[0] is None:
                 unknown.append(f"{name} of {flow}")
                 continue
-            advises = "" if name in primary else "advice"
+            advises = "" if name in primary and paired.may_decide else "advice"
             members.append(
                 GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired)
             )

@@ -47,6 +47,8 @@ IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no differen
 
 def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | None:
     """Return the upper bound of the mean loss, or with sign -1 the lower one, at level 1 - alpha; None if none."""
+    if paired.corrected is not None:
+        return paired.corrected.bound(1 - alpha if sign > 0 else alpha)
     reach = paired.max_change[sign < 0]
     if not len(paired.losses) or math.isinf(reach):
         return None
@@ -56,6 +58,8 @@ def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | No
 
 def loss_p_value(paired: PairedMeasure, margin: float) -> float:
     """Return the p-value of "a mean loss of `margin` or more", per turn or per conversation; 1 if it is unknown."""
+    if paired.corrected is not None:
+        return 1 - paired.corrected.p_value(margin)
     reach = paired.max_change[0] if len(paired.losses) else math.inf
     if paired.conversations < 2 or math.isinf(reach):
         return 1.0
@@ -64,6 +68,8 @@ def loss_p_value(paired: PairedMeasure, margin: float) -> float:
 
 def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed | None:
     """Return how many more conversations exclude a mean loss of `margin`, if both sides are equally good."""
+    if paired.corrected is not None:
+        return None  # more labels help, too
     reach = paired.max_change[0]
     needed = [more_to_exclude(s, c, margin, reach, alpha, longest) for s, c, longest in paired.estimands]
     if None in needed:
@@ -134,6 +140,8 @@ class Judgement:
     @cached_property
     def loss(self) -> float | None:
         """Return the mean difference in the worse direction; None if unknown."""
+        if self.paired.corrected is not None:
+            return self.paired.corrected.value
         return float(self.paired.losses.mean()) if len(self.paired.losses) else None
 
     @property
@@ -193,7 +201,7 @@ class Judgement:
             return ""
         paired = self.paired
         p = mean_p_value(paired.sums, paired.counts) * max(1, self.family) / (1 if self.share is None else 2)
-        if self.conversations < ROUGH or p >= self.alpha:
+        if self.conversations < ROUGH or (p >= self.alpha and paired.corrected is None):
             return "more often"
         if not self.measure.is_bounded and paired.stop is None:
             return "on average"

@@ -10,7 +10,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from agentlab.core.constants import JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX
 from agentlab.core.errors import RunError
+from agentlab.evals.stats.agreement import Estimate, estimate
 from agentlab.evals.stats.intervals import Column, score_ends
 from agentlab.evals.store.measures import COSTS, Measure, TurnKey, Values, measure, turn_name
 
@@ -72,6 +74,13 @@ class PairedMeasure:
     """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
     longest: int = 0
     """Turns of the longest conversation of the data set, over all epochs, as far as it is known."""
+    corrected: Estimate | None = None
+    """Mean loss by human labels, for a judge's measure with enough labels: its own scores decide nothing."""
+
+    @property
+    def may_decide(self) -> bool:
+        """Return False for a judge's measure without enough human labels."""
+        return self.corrected is not None or not self.measure.name.startswith(JUDGE_METRIC_PREFIX)
 
     @property
     def means(self) -> tuple[float | None, float | None]:
@@ -90,7 +99,7 @@ class PairedMeasure:
 
     @property
     def changed(self) -> bool:
-        return bool(self.differences.any())
+        return bool(self.differences.any()) or (self.corrected is not None and self.corrected.value != 0)
 
     @property
     def is_constant_shift(self) -> bool:
@@ -170,6 +179,11 @@ def pair_measure(
     for index in np.flatnonzero(in_a != in_b).tolist():
         turn = turn_name(a.keys[index])
         raise RunError(f"{turn} has {name} on one side only; regrade both runs with `agentlab score`")
+    corrected, labels = None, name.replace(JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX, 1)
+    if name != labels and in_a.any() and not np.isnan((x - y)[in_a]).any():
+        lost = (a.column(labels)[0] - b.column(labels)[0])[in_a]
+        estimated = estimate((x - y)[in_a], lost, a.conversation_numbers[in_a].astype(str))
+        corrected = None if estimated.interval is None else estimated
     keys = tuple(key for key, applies in zip(a.keys, in_a, strict=True) if applies)
     return PairedMeasure(
         measure=measure(name),
@@ -179,6 +193,7 @@ def pair_measure(
         conversation_numbers=a.conversation_numbers[in_a],
         size=a.conversations,
         stop=stops.get(name),
+        corrected=corrected,
         longest=a.longest,
     )
 

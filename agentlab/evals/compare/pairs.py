@@ -251,6 +251,7 @@ def compare_turns(
                 columns[number, name] = pair_measure(
                     name, laid_out[id(pair.a)], laid_out[id(pair.b)], stops.get(pair.flows[1], {})
                 )
+    decide = [name for name in decide if all(pair.may_decide for (_, each), pair in columns.items() if each == name)]
     verdicts = _judge_pairs(named, columns, decide)
     pairs = [
         FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
@@ -276,6 +277,8 @@ def _judge_pairs(
     """Return the judgements of each pair; primary and secondary measures are two families over all pairs."""
     known = {column: paired for column, paired in columns.items() if len(paired.differences)}
     intervals = {column: mean_interval(paired.column)[1] for column, paired in known.items()}
+    estimates = {column: paired.corrected.clipped(-1, 1) for column, paired in known.items() if paired.corrected}
+    intervals |= {column: (-ends[1], -ends[0]) for column, each in estimates.items() if (ends := each.interval)}
     families = [name in decide for _, name in columns]
     outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
     verdicts: list[list[Judgement]] = [[] for _ in named]
@@ -299,5 +302,6 @@ def _slices(
     """Return the slices in which a primary measure differs although the total does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
+    members = [(side, paired) for side, paired in members if paired.corrected is None]
     shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
     return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), shown))

@@ -6,7 +6,6 @@ print(report)
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from agentlab.core.errors import RunError
 from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import KEYS, ReplyKey
 from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate
-from agentlab.evals.store.judges import agreement_line, ineligibility, known_answers_line
+from agentlab.evals.store.judges import MIN_LABELS, agreement_line, known_answers_line
 from agentlab.evals.store.rows import StoredScore
 from agentlab.evals.store.run import StoredRun
 
@@ -41,7 +40,14 @@ class JudgeReport:
         labels: Mapping[ReplyKey, float | None],
     ) -> None:
         self.result = result
+        self._file = f"judges/{result.rubric.name}-{result.sha256[:8]}/judge.json"
+        before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
+        # Labels hold until there are others.
+        self._are_earlier = not labels and bool(before.get("labels"))
+        labels = labels or {(flow, name, turn, epoch): v for flow, name, turn, epoch, v in before.get("labels", ())}
+        self._given = [[*reply, value] for reply, value in labels.items() if value is not None]
         self.flows = list(run.result.flows)
+        self.needed = int(run.header["spec"].get("labels", MIN_LABELS))
         values = {reply: score.value for reply, score in scores.items() if score.value is not None}
         turns = dict.fromkeys(reply[1:] for reply in scores)
         # Flows are compared on the turns where each has a score.
@@ -57,13 +63,6 @@ class JudgeReport:
         keys = {judgement.key for judgement in result.judgements}
         self._has_judgement = np.array([[(flow, *turn) in keys for flow in self.flows] for turn in self.turns])
         self.labels[~self._has_judgement] = 0
-        self._file = f"judges/{result.rubric.name}-{result.sha256[:8]}/judge.json"
-        verdicts = sorted((judgement.key, judgement.digest, judgement.verdicts) for judgement in result.judgements)
-        self._verdicts_sha256 = hashlib.sha256(json.dumps(verdicts).encode()).hexdigest()
-        before = run.folder.read_json(self._file, "") if (run.path / self._file).exists() else {}
-        # The stored agreement holds until there are new labels, or other verdicts.
-        same = before.get("judged") == self._verdicts_sha256 and before.get("agreement") is not None
-        self._previous = before if same and self.agreement is None else {}
 
     @cached_property
     def agreement(self) -> Agreement | None:
@@ -90,9 +89,13 @@ class JudgeReport:
         return [self.turns[index] for index in np.random.default_rng(0).permutation(unlabelled)[:count]]
 
     @property
-    def ineligible_because(self) -> str:
-        """Return the reason why the judge may not be a primary measure of a gate; "" if it may."""
-        return ineligibility(asdict(self.agreement) if self.agreement else self._previous.get("agreement"))
+    def decisive_labels(self) -> dict[ReplyKey, float]:
+        """Labels of the turns with a label for every flow, by reply; empty below the number that the spec fixes."""
+        rows = np.flatnonzero(~np.isnan(self.labels).any(axis=1) & self._has_judgement.any(axis=1)).tolist()
+        self.labelled, columns = len(rows), [*enumerate(self.flows)]
+        if self.labelled < self.needed:
+            return {}
+        return {(flow, *self.turns[row]): float(self.labels[row, column]) for row in rows for column, flow in columns}
 
     def save(self, run: StoredRun) -> None:
         """Write the judge, its results on known answers and its agreement with human labels next to its calls."""
@@ -102,8 +105,8 @@ class JudgeReport:
             "model": self.result.model,
             "rubric": self.result.rubric.model_dump(mode="json"),
             "known_answers": {kind: list(counts) for kind, counts in self.result.known_answer_results.items()},
-            "judged": self._verdicts_sha256,
-            "agreement": asdict(self.agreement) if self.agreement else self._previous.get("agreement"),
+            "labels": self._given,
+            "agreement": asdict(self.agreement) if self.agreement else None,
             "people": self._human_estimates,
         }
         run.folder.write_json(self._file, content)
@@ -111,8 +114,6 @@ class JudgeReport:
     @cached_property
     def _human_estimates(self) -> dict[str, str]:
         """Return the estimate of each flow and of each difference as text."""
-        if self._previous:
-            return dict(self._previous["people"])
         means = {flow: _format(self.mean(flow)) for flow in self.flows}
         pairs = itertools.combinations(self.flows, 2)
         return means | {f"{other} - {one}": _format(self.difference(one, other), "+") for one, other in pairs}
@@ -132,14 +133,14 @@ class JudgeReport:
                 f"{self.turns_without_verdict} turns are left out"
             )
         if self.agreement is not None:
-            lines.append(agreement_line(self.agreement))
-        elif self._previous:
-            lines.append(f"{agreement_line(Agreement(**self._previous['agreement']))}, from earlier labels")
+            lines.append(agreement_line(self.agreement) + ", from earlier labels" * self._are_earlier)
         else:
             lines.append("no human labels yet; `--labels FILE --suggest 20` writes replies to label")
         lines += [f"{name}: {estimate}" for name, estimate in self._human_estimates.items()]
-        if self.ineligible_because:
-            lines.append(f"not a primary measure of a gate: {self.ineligible_because}")
+        if self.decisive_labels:
+            lines.append(f"decides, if it is primary, by the difference that {self.labelled} labelled turns correct")
+        else:
+            lines.append(f"only advises: {self.labelled} of {self.needed} turns have a label for every flow")
         return "\n".join(lines)
 
 

@@ -102,7 +102,7 @@ class Player:
             if self._state.follower.should_stop or self._state.budget.is_spent or self._is_down:
                 return
             try:
-                with refuse_connections(refuse=self._bench.spec.mode == "replay"):
+                with refuse_connections() if self._bench.spec.mode == "replay" else contextlib.nullcontext():
                     await self._play(trial)
             except Stopped:
                 return

@@ -27,7 +27,7 @@ from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
 
 log = logging.getLogger(__name__)
-_MAY_CHANGE = ("concurrency", "budget", "primary", "usable", "limits", "timeouts", "stops", "also_recorded")
+_MAY_CHANGE = ("concurrency", "budget", "primary", "usable", "limits", "timeouts", "stops", "labels", "also_recorded")
 """Spec keys that may change when a run is resumed."""
 
 
@@ -135,13 +135,11 @@ def open_folder(bench: Workbench, datasets: Sequence[Dataset], path: Path, resum
 
 
 def _code_of(flow: Any) -> str:
-    """Return the SHA-256 of a flow's file or package; UNKNOWN for an object with settings of its own."""
-    module = inspect.getmodule(flow) if inspect.isfunction(flow) else flow
-    file = Path(getattr(module, "__file__", None) or "") if inspect.ismodule(module) else Path()
-    if file.suffix != ".py":
+    """Return the SHA-256 of a flow's source; UNKNOWN for an object with settings of its own."""
+    try:
+        return hashlib.sha256(inspect.getsource(flow).encode()).hexdigest()
+    except (OSError, TypeError):
         return UNKNOWN
-    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
-    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()
 
 
 def _versions() -> dict[str, str]:

@@ -61,16 +61,13 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
 
 def service_line(verdict: GateVerdict) -> str:
     """Return the rate of false alarms, and how many gates of the baseline share it."""
-    of_each = f"{verdict.alpha / verdict.gates:.2g}"
-    runs = f"mean of {verdict.epochs} epochs" if verdict.epochs > 1 else "one run"
-    line = f"false alarms: at most {of_each} in this gate and {verdict.alpha:g} in all {verdict.gates} together"
-    if verdict.served is None:
-        return f"{line}; this baseline ({runs}) cannot count its gates, because its folder is read-only"
-    line = f"{line}; this baseline ({runs}) has served {verdict.served} of {verdict.gates} gates"
-    over = verdict.served > verdict.gates
-    return (
-        f"{line}, so the rate is {verdict.alpha / verdict.gates * verdict.served:.2g}: make a new one" if over else line
-    )
+    level, served = verdict.alpha / verdict.gates, verdict.served
+    line = f"false alarms: at most {level:.2g} in this gate and {verdict.alpha:g} in all {verdict.gates} together"
+    line += f"; this baseline ({f'mean of {verdict.epochs} epochs' if verdict.epochs > 1 else 'one run'})"
+    if served is None:
+        return f"{line} cannot count its gates, because its folder is read-only"
+    over = f", so the rate is {level * served:.2g}: make a new one" if served > verdict.gates else ""
+    return f"{line} has served {served} of {verdict.gates} gates{over}"
 
 
 def cells(verdict: Judgement) -> list[str]:

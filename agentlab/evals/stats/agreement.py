@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,11 +31,28 @@ class Estimate:
 
     value: float
     interval: tuple[float, float] | None
+    error: float = math.inf
+    """Standard error of the value; infinite with too few labels."""
+    freedom: int = 1
+    """Degrees of freedom of Student's t."""
+
+    def p_value(self, value: float = 0.0, *, two_sided: bool = False) -> float:
+        """Return the p-value of "the mean is `value` or less", with `two_sided` of "the mean is `value`"."""
+        from scipy.special import stdtr
+
+        p = float(stdtr(self.freedom, (value - self.value) / self.error))
+        return 2 * min(p, 1 - p) if two_sided else p
+
+    def bound(self, level: float) -> float:
+        """Return the upper bound of the mean at `level`, or for a level below .5 the lower bound."""
+        from scipy.special import stdtrit
+
+        return self.value + float(stdtrit(self.freedom, level)) * self.error
 
     def clipped(self, low: float, high: float) -> Estimate:
         """Return the estimate limited to the scale; the coverage of the interval stays the same."""
         value, *ends = (min(max(end, low), high) for end in (self.value, *(self.interval or ())))
-        return Estimate(value=value, interval=(ends[0], ends[1]) if ends else None)
+        return replace(self, value=value, interval=(ends[0], ends[1]) if ends else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +108,6 @@ def estimate(
     count for the judge's error. The interval is Student's, with the larger of two standard errors: over turns and over
     conversations.
     """
-    from scipy.special import stdtrit
-
     certain = np.zeros(len(scores), dtype=bool) if needs_no_label is None else needs_no_label
     usable = ~np.isnan(labels) & ~certain
     if usable.sum() < MIN_LABELS_PER_STRATUM:
@@ -118,8 +133,9 @@ def estimate(
     # Equal labels show no spread, so one more label is assumed at the other end of the scale.
     unseen = MAX_UNSEEN_ERROR / float(usable.sum()) * float(np.mean(~certain))
     error = math.hypot(max(turn_error, conversation_error) * math.sqrt(usable.sum() / (usable.sum() - 1)), unseen)
-    half_width = float(stdtrit(max(1, n_labelled - 1), (1 + level) / 2)) * error
-    return Estimate(value=float(total), interval=(float(total - half_width), float(total + half_width)))
+    freedom = max(1, n_labelled - 1)
+    whole = Estimate(value=float(total), interval=None, error=error, freedom=freedom)
+    return replace(whole, interval=(whole.bound((1 - level) / 2), whole.bound((1 + level) / 2)))
 
 
 def _judge_weight(scores: np.ndarray, labels: np.ndarray, labelled: np.ndarray) -> float:

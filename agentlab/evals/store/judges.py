@@ -1,19 +1,16 @@
-"""Judges of a run folder: their results on known answers, their agreement with labels, and their eligibility."""
+"""Judges of a run folder: their results on known answers, and their agreement with labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.constants import JUDGE_METRIC_PREFIX
-from agentlab.core.errors import RunError
 from agentlab.evals.stats.agreement import Agreement
 from agentlab.evals.store.run import StoredRun
 
-MIN_KAPPA = 0.6
-"""Smallest Cohen's kappa with human labels, over at least `MIN_LABELS` replies, of a primary judge."""
 MIN_LABELS = 20
+"""Labelled turns from which a judge decides, unless the spec fixes another number."""
 
 
 def notes_on_judges(run: StoredRun) -> list[str]:
@@ -29,16 +26,6 @@ def notes_on_judges(run: StoredRun) -> list[str]:
     return lines
 
 
-def check_judges(run: StoredRun, deciding: Iterable[str]) -> None:
-    """Raise RunError if a primary judge has too few human labels or agrees too little with them."""
-    judges = _judges(run)
-    for metric in deciding:
-        if metric.startswith(JUDGE_METRIC_PREFIX):
-            content = judges.get(metric, {})
-            if why := ineligibility(content.get("agreement")):
-                raise RunError(f"{run.path}: {metric} cannot be primary: {why}; or name other measures under `primary`")
-
-
 def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
     """Return measure -> content of judge.json, for the judges whose scores the run has."""
     graders = run.header["graders"]
@@ -48,16 +35,6 @@ def _judges(run: StoredRun) -> dict[str, dict[str, Any]]:
         if graders.get(content["metric"]) == content["sha256"]:
             judges[content["metric"]] = content
     return judges
-
-
-def ineligibility(agreement: Mapping[str, Any] | None) -> str:
-    """Return the reason why a judge with this agreement cannot be primary; "" if it can."""
-    if agreement is None or agreement["n"] < MIN_LABELS:
-        return f"fewer than {MIN_LABELS} replies are labelled; run `agentlab judge RUN --labels FILE --suggest 20`"
-    if agreement["kappa"] is None or agreement["kappa"] < MIN_KAPPA:
-        kappa = "undefined" if agreement["kappa"] is None else f"{agreement['kappa']:.2f}"
-        return f"its kappa with human labels is {kappa}, below {MIN_KAPPA}"
-    return ""
 
 
 def known_answers_line(counts_by_kind: Mapping[str, Sequence[int]]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET
 
 from agentlab.core import plugins
-from agentlab.core.constants import JUDGE_METRIC_PREFIX
+from agentlab.core.constants import JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import Dataset
 from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
@@ -66,9 +66,10 @@ IMPORTED_PREFIXES = (RETRIEVAL_STEPS, "published_")
 
 
 def is_one_sided(name: str, one: Mapping[TurnKey, Values], other: Mapping[TurnKey, Values]) -> bool:
-    """Return True for a measure of imported runs that one of the two sides does not have at all."""
-    return name.startswith(IMPORTED_PREFIXES) and any(
-        all(name not in row for row in side.values()) for side in (one, other)
+    """Return True for human labels, and for a measure of imported runs that one of the two sides lacks entirely."""
+    return name.startswith(LABEL_METRIC_PREFIX) or (
+        name.startswith(IMPORTED_PREFIXES)
+        and any(all(name not in row for row in side.values()) for side in (one, other))
     )
 
 
@@ -129,6 +130,7 @@ def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence
             raise RunError(f"primary: {plugins.unknown_name('measure', name, names)}")
     if declared:
         return tuple(declared)
+    names = dict.fromkeys(name for name in names if not name.startswith(LABEL_METRIC_PREFIX))
     graded = [name for name in names if name not in _COSTS and any(row.get(name) is not None for row in rows)]
     replaced = ANSWER[1:] if ANSWER[0] in graded else ()
     qualities = [name for name in QUALITIES if name in graded and name not in replaced] or graded
