@@ -48,7 +48,7 @@ class Bench:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        """Keep the folder, with all logs, until the next time."""
+        """Leave the folder, with all logs, until the next time."""
 
     @property
     def seconds_left(self) -> float:
@@ -86,9 +86,12 @@ class Bench:
 
     def _install(self, command: list[str], folder: Path) -> None:
         print(f"        installing {command[-1]}", flush=True)
-        ended = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=self.seconds_left, check=False
-        )
+        try:
+            ended = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=self.seconds_left, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise Lacking(f"{command[-1]} is not installed within the time") from None
         if ended.returncode:
             last = (ended.stderr.strip() or ended.stdout.strip() or "no reason").splitlines()[-1]
             raise Lacking(f"{command[-1]} cannot be installed: {last[:160]}")
