@@ -28,7 +28,6 @@ _SECRET = re.compile(r"key|token|secret|password|auth|cookie", re.IGNORECASE)
 _SHARED = {"type", "transport", "disabled", "description", "name", "timeout"}
 """Keys of an entry of either kind; some stand for nothing here, but other programs write them."""
 _TRANSPORTS = ("http", "streamable-http", "streamableHttp", "streamable_http")
-_NO_SSE = "MCP has replaced sse in 2025; use the server's streamable-http address, mostly .../mcp in place of .../sse"
 
 
 def _web_address(url: str) -> str:
@@ -126,7 +125,7 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
     except ValidationError as problem:
         raise ConfigError(f"{location}: {first_error(problem, ServerConfig)}") from None
     if kind is not None and kind not in (("stdio",) if config.command else _TRANSPORTS):
-        advice = _NO_SSE if kind == "sse" else "use stdio or streamable-http"
+        advice = "use stdio or streamable-http, which replaced sse (mostly .../mcp in place of .../sse)"
         raise ConfigError(f"{location}: unknown transport {kind!r}; {advice}")
     fields = _SHARED | ({"command", "args", "env"} if config.command else {"url", "headers"})
     problems = [f"{name}: unknown key {key!r} in {file.name} is ignored" for key in entry if key not in fields]
