@@ -7,14 +7,15 @@ import http.server
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 from bench import Bench, contains, free_port
-from catalogue import tries
+from catalogue import Check, tries
 
 import agentlab as al
 from agentlab.core.events import ToolRun
@@ -31,39 +32,31 @@ def listed(bench: Bench, *names: str) -> str:
 
 
 @contextlib.contextmanager
-def over_http(bench: Bench) -> Iterator[int]:
-    """Run the server everything with streamable HTTP, configure its address and yield its pid."""
-    port = free_port()
+def over_pipes(bench: Bench) -> Iterator[None]:
+    """Configure the server everything as a process that the client starts."""
+    configured(bench, "stdio", timeout=10)
+    yield
+
+
+@contextlib.contextmanager
+def over_http(bench: Bench, port: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the server everything with streamable HTTP, configure its address and yield its process."""
+    port = port or free_port()
     command = [bench.program(), "streamableHttp"]
     with bench.running(command, "server.log", PORT=str(port), NODE_OPTIONS=bench.node_options()) as process:
         bench.wait_for(port, process, "server.log")
         bench.configure(url=f"http://127.0.0.1:{port}/mcp", timeout=10)
-        yield process.pid
+        yield process
 
 
-@tries("everything", "lists and calls tools over stdio")
-def everything_stdio(bench: Bench) -> str:
-    configured(bench, "stdio")
+def tools(bench: Bench) -> str:
     detail = listed(bench, "echo", "get-sum", "trigger-long-running-operation")
-    call = {"name": "get-sum", "arguments": {"a": 2, "b": 40}}
-    bench.chat([call], "Add.")
+    bench.chat([{"name": "get-sum", "arguments": {"a": 2, "b": 40}}], "Add.")
     contains(bench.results(), "The sum of 2 and 40 is 42")
     return detail
 
 
-@tries("everything", "lists and calls tools over HTTP")
-def everything_http(bench: Bench) -> str:
-    with over_http(bench):
-        detail = listed(bench, "echo", "get-sum")
-        call = {"name": "echo", "arguments": {"message": "over HTTP"}}
-        bench.chat([call], "Say it.")
-        contains(bench.results(), "Echo: over HTTP")
-    return detail
-
-
-@tries("everything", "reports progress for 36 s, with a limit of 10 s")
-def everything_progress(bench: Bench) -> str:
-    configured(bench, "stdio", timeout=10)
+def progress(bench: Bench) -> str:
     call = {"name": "trigger-long-running-operation", "arguments": {"duration": 36, "steps": 12}}
     began = time.monotonic()
     shown = bench.chat([call], "Work.")
@@ -71,28 +64,81 @@ def everything_progress(bench: Bench) -> str:
     return f"{time.monotonic() - began:.0f} s"
 
 
-@tries("everything", "is killed between two calls and during one")
-def everything_killed(bench: Bench) -> str:
-    file = bench.folder / configured(bench, "stdio", timeout=10)
-    replies = [{"tool_calls": [{"name": "echo", "arguments": {"message": "here"}}]}, "Done."]
-    slow = {"name": "trigger-long-running-operation", "arguments": {"duration": 30, "steps": 2}}
+def question(bench: Bench) -> str:
+    call = {"name": "trigger-elicitation-request", "arguments": {}}
+    shown = " ".join(bench.chat([call], "Ask me.", "Arthur", *[""] * 20).split())
+    contains(shown, "the MCP server everything asks:")
+    contains(bench.results(), "provided the requested information", "Name: Arthur")
+    bench.chat([call], "Ask me.", "/no")
+    contains(bench.results(), "declined")
+    return f"{shown.count('/no declines')} fields"
+
+
+def browsing(bench: Bench) -> str:
+    resource = "demo://resource/dynamic/text/7"
+    prompt = "/prompts everything args-prompt city=Ulm"
+    shown = bench.chat([], "/resources", f"/resources everything {resource}", "/prompts", prompt)
+    contains(shown, f"{resource}: Resource 7: This is a plaintext resource")
+    contains(shown, "args-prompt city=TEXT", "user: What's weather in Ulm?")
+    return f"{shown.count('demo://resource/')} addresses"
+
+
+EVERYTHING = {
+    "lists and calls tools": tools,
+    "reports progress for 36 s, with a limit of 10 s": progress,
+    "asks the user, who answers and declines": question,
+    "lists and reads resources and prompts": browsing,
+}
+for what, check in EVERYTHING.items():
+
+    def by_pipes(bench: Bench, check: Check = check) -> str:
+        with over_pipes(bench):
+            return check(bench)
+
+    def by_http(bench: Bench, check: Check = check) -> str:
+        with over_http(bench):
+            return check(bench)
+
+    tries("everything", f"{what} over stdio")(by_pipes)
+    tries("everything", f"{what} over HTTP")(by_http)
+
+
+def chatting(bench: Bench, *between: Callable[[], object]) -> list[str]:
+    """Call the tool echo, do each thing between two calls, and return the results of all calls."""
+    echo = {"tool_calls": [{"name": "echo", "arguments": {"message": "here"}}]}
     script = bench.folder / "killed.yaml"
-    script.write_text(json.dumps({"replies": [*replies, *replies, {"tool_calls": [slow]}, "Done.", *replies]}))
+    script.write_text(json.dumps({"replies": [echo, "Done."], "loop": True}))
     with al.Lab(flows=["tools"], model=f"scripted/{script}", embedder="hashing/hashing-64") as lab:
-        chat = lab.chat(documents=(), mcp=file)
+        chat = lab.chat(documents=(), mcp=bench.folder / "servers.json")
         chat.say_sync("One.")
-        kill_servers(bench)
-        time.sleep(1)
-        chat.say_sync("Two.")
-        late = threading.Timer(2.0, kill_servers, [bench])
-        late.start()
-        chat.say_sync("Three.")
-        late.join()
-        chat.say_sync("Four.")
-        results = [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
-    assert [text.removeprefix("Echo: ") for text in results if "here" in text] == ["here"] * 3, str(results)
-    contains(results[2], "ended before it answered")
-    return "started again twice"
+        for act in between:
+            act()
+            chat.say_sync("Another.")
+        return [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
+
+
+@tries("everything", "is killed and answers the next call over stdio")
+def killed_with_pipes(bench: Bench) -> str:
+    with over_pipes(bench):
+        results = chatting(bench, lambda: (kill_servers(bench), time.sleep(1)), lambda: kill_servers(bench), str)
+    assert results[1] == results[3] == "Echo: here", str(results)
+    return f"{results.count('Echo: here')} of {len(results)} calls"
+
+
+@tries("everything", "is killed and answers the next call over HTTP")
+def killed_with_http(bench: Bench) -> str:
+    port = free_port()
+    with contextlib.ExitStack() as servers:
+        process = servers.enter_context(over_http(bench, port))
+
+        def restart() -> None:
+            process.kill()
+            process.wait()
+            servers.enter_context(over_http(bench, port))
+
+        results = chatting(bench, restart)
+    assert results == ["Echo: here"] * 2, str(results)
+    return "its session is opened again"
 
 
 def kill_servers(bench: Bench) -> None:
@@ -101,29 +147,6 @@ def kill_servers(bench: Bench) -> None:
         with contextlib.suppress(psutil.Error):
             if bench.server.binary in " ".join(child.cmdline()):
                 os.kill(child.pid, signal.SIGKILL)
-
-
-@tries("everything", "asks the user, who answers and declines")
-def everything_asks(bench: Bench) -> str:
-    configured(bench, "stdio")
-    call = {"name": "trigger-elicitation-request", "arguments": {}}
-    shown = bench.chat([call], "Ask me.", "Arthur", *[""] * 20)
-    contains(shown, "the MCP server everything asks:")
-    contains(bench.results(), "provided the requested information", "Name: Arthur")
-    bench.chat([call], "Ask me.", "/no")
-    contains(bench.results(), "declined")
-    return f"{shown.count('/no declines')} fields"
-
-
-@tries("everything", "lists and reads resources and prompts")
-def everything_browsed(bench: Bench) -> str:
-    configured(bench, "stdio")
-    resource = "demo://resource/dynamic/text/7"
-    prompt = "/prompts everything args-prompt city=Ulm"
-    shown = bench.chat([], "/resources", f"/resources everything {resource}", "/prompts", prompt)
-    contains(shown, f"{resource}: Resource 7: This is a plaintext resource")
-    contains(shown, "args-prompt city=TEXT", "user: What's weather in Ulm?")
-    return f"{shown.count('demo://resource/')} addresses"
 
 
 @tries("filesystem", "lists, reads and writes files in its folder and none outside")
