@@ -60,6 +60,10 @@ _ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ")
 """Variables that a process inherits beside the few of the SDK. API keys are not among them."""
 
 
+_LOST_SESSION = re.compile(r"session|^Server returned an error response$", re.IGNORECASE)
+"""Messages of a request that a restarted server refuses; the SDK writes the second one for an error without an id."""
+
+
 class McpServer:
     """One server. `logs` is the folder for the process's standard error.
 
@@ -263,7 +267,7 @@ class _Connection:
             return {"text": truncate_result(plain(error.message)), "error": True}
 
     def has_lost_session(self, message: str) -> bool:
-        return bool(self._statuses) and self._statuses[-1] in (400, 404) and "session" in message.lower()
+        return bool(self._statuses) and self._statuses[-1] in (400, 404) and bool(_LOST_SESSION.search(message))
 
     async def listing(self) -> Rows:
         if self._rows is None or self._has_changed:

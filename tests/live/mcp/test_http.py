@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -90,3 +91,71 @@ async def test_a_variable_that_is_not_set_is_named(opened):
     assert manager.problems == [
         "the MCP server far cannot be reached (X-Key needs the environment variable NOT_SET_AT_ALL, which is not set)"
     ]
+
+
+class Forgetful(http.server.BaseHTTPRequestHandler):
+    """A server with sessions, which refuses one that it does not know, without a word of the protocol."""
+
+    sessions: ClassVar[list[str]] = []
+    status: ClassVar[int] = 400
+    forgets: ClassVar[bool] = False
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method, session = message.get("method"), self.headers.get("Mcp-Session-Id")
+        if method == "initialize":
+            Forgetful.sessions.append(session := f"s{len(Forgetful.sessions)}")
+            Forgetful.forgets = False
+            self.answer(200, {"id": message["id"], "result": HELLO}, session)
+        elif session not in Forgetful.sessions[-1:]:
+            self.answer(400, {"id": None, "error": {"code": -32000, "message": "Bad Request"}})
+        elif Forgetful.forgets:
+            self.send_error(Forgetful.status)
+        elif method in LISTING_AND_RESULT:
+            self.answer(200, {"id": message["id"], "result": LISTING_AND_RESULT[method](session)})
+        else:
+            self.send_response(202)
+            self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(405)
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
+    def answer(self, status: int, row: dict[str, Any], session: str | None = None) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **row}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if session:
+            self.send_header("Mcp-Session-Id", session)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+LISTING_AND_RESULT = {
+    "tools/list": lambda session: {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+    "tools/call": lambda session: {"content": [{"type": "text", "text": f"in {session}"}]},
+}
+FORGOT = {400: ["in s0", "in s1"], 404: ["in s0", "in s1"], 500: ["in s0"]}
+
+
+@pytest.mark.parametrize(("status", "results"), FORGOT.items())
+async def test_a_session_that_the_server_forgot_is_opened_again(opened, status, results):
+    Forgetful.sessions, Forgetful.status, Forgetful.forgets = [], status, False
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        manager = await opened({"x": {"url": f"http://127.0.0.1:{server.server_address[1]}/mcp"}})
+        session = session_with(*manager.tools)
+        heard = [await call(session, "t")]
+        Forgetful.forgets = True
+        heard.append(await call(session, "t"))
+        server.shutdown()
+    assert [text for text in heard if not text.startswith("Error: ")] == results, heard
+    assert len(Forgetful.sessions) == len(results)
