@@ -17,9 +17,10 @@ from pathlib import Path
 
 import rates
 import rates_claims
+import rates_gate
 import rates_ship
 
-SECTIONS = (*rates_ship.SECTIONS, *rates_claims.SECTIONS)
+SECTIONS = (*rates_ship.SECTIONS, *rates_claims.SECTIONS, *rates_gate.SECTIONS)
 PAGE = Path(__file__).parents[2] / "results" / "error_rates.md"
 
 
