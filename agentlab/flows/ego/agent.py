@@ -71,8 +71,8 @@ class EgoSettings:
     tool_tokens: Annotated[int, Gt(0)] = 2_500
     """Maximum tokens of tools in a prompt. If not all fit, the tools nearest in wording to the task are offered."""
     tool_ranking: Literal["message", "one_text"] = "message"
-    """What ranks tools that do not all fit: above all the message, and a called tool is then offered; or one text of
-    message and memories, and a tool that was not offered counts as unknown."""
+    """Ranking of tools that do not all fit: `message` counts the message most and offers a tool that was called. With
+    `one_text` memories count as much, and a tool that was not offered counts as unknown."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
