@@ -74,7 +74,7 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
     fold = Fold(names)
     for row in rows:
         fold.add(Trace(*row.trial), [row])
-    folder.write_json("summary.json", summarise(folder.header, fold, complete=True))
+    folder.write_json("summary.json", summarise(folder.header, fold.flows, complete=True))
     return open_run(path)
 
 
