@@ -5,7 +5,7 @@ QUICK := $(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider -m 'not
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences torture format lab notebooks docs \
+.PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences picture torture format lab notebooks docs \
 	bench live dist clean
 
 help: ## list the targets
@@ -69,6 +69,12 @@ study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER t
 	@$(BIN)/python evals/publish.py --study results/study.md results/study/*/
 	@$(BIN)/python evals/picture.py results/study.md >results/study.svg
 	@echo results/study.md
+
+picture: .venv/.installed ## make the picture of the README from a replay of today's code
+	@rm -rf results/laws && $(BIN)/agentlab run evals/recorded/laws.yaml --mode replay --out results/laws >/dev/null
+	@$(BIN)/agentlab report results/laws -o results/laws.html
+	@chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,800 --virtual-time-budget=4000 \
+		--screenshot=results/report.png results/laws.html
 
 licences: .venv/.dev ## list the licences of all dependencies; fail on one that is unknown or copyleft
 	@$(BIN)/python tests/support/licences.py
