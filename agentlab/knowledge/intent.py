@@ -6,7 +6,8 @@ read_intent("谢谢")                                 # "greets"
 
 A lost fact and a missed search cost more than a needless one, so a message in doubt tells. Phrases of ten languages
 (`intent.yaml`) show courtesy and questions; in other languages every message with a letter or digit tells. Courtesy is
-removed first, and the rest is read. A sentence with a question mark tells if a clause of it is about the user.
+removed first, and the rest is read. A sentence with a question mark tells if a clause of it is about the user. A verb
+without a subject (`puedo`) asks only beside a question mark.
 `evals/bench/labels.py` measures the decision by language.
 """
 
@@ -25,17 +26,23 @@ MARKS = "?\uff1f\u061f\u037e\u055e"
 """Question marks of all scripts."""
 _SENTENCE = re.compile(rf"(?:[^.!{MARKS}\n\uff01\u3002]|[.!](?=\S))+[.!{MARKS}\uff01\u3002]*")
 _CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001\uff1b\uff1a]|\s[-\u2013\u2014]\s|[\u2013\u2014]")
-_OTHER_LETTERS = re.compile(
-    "[\u0456\u0457\u0454\u0491\u045e\u0459\u045a\u045b\u0452\u067e\u0686\u0698\u06af\u06a9\u06cc\u06d2\u0679]"
-)
+_OTHER_LETTERS = re.compile("[\u0452-\u045e\u0491\u0679-\u067e\u0686\u0698\u06a9\u06af\u06cc\u06d2]")
 """Letters of Ukrainian, Belarusian, Serbian, Persian and Urdu, which share scripts with the ten languages."""
+_LAUGHTER = re.compile(
+    r"(?<!\w)(?:a?(?:h[aeio]){2,}h?|(?:j[aei]){2,}j?|k{2,}|(?:rs){2,}|lo+l|lmao+|mdr+|xd+|w{3,}"
+    r"|(?:\u0430?\u0445[\u0430\u0435\u0438]?){2,}|\u0647{3,})(?!\w)|\u54c8{2,}"
+)
+"""Laughter, written in Latin, Cyrillic, Arabic and Han letters; it is courtesy in each language."""
+_FOLDED = str.maketrans("\u0623\u0625\u0622\u0671\u0649\u0629\u2019", "\u0627\u0627\u0627\u0627\u064a\u0647'")
+"""Letters that Arabic writers exchange for one another, and the typographic apostrophe."""
+_EDGES = " ,:¿¡\"'()*-"
 _SELF_FIRST = ("en", "de")
 """Languages in which a question does not begin with its subject."""
 
 
 def read_intent(message: str) -> Intent:
     """Return `tells` if a sentence tells something or is in doubt, else `asks` if one asks, else `greets`."""
-    text = _normalise(message)
+    text = _LAUGHTER.sub(" ", _normalise(message))
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
     if not sentences:
         return "greets"
@@ -68,7 +75,7 @@ def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
 
 def _likely_languages(sentence: str) -> list[_Language]:
     """Return the languages with the most frequent words in the sentence; [] if no language has one."""
-    counts = [language.count_frequent(sentence) for language in LANGUAGES]
+    counts = [language.count(sentence, language.frequent) for language in LANGUAGES]
     return [language for language, count in zip(LANGUAGES, counts, strict=True) if count and count == max(counts)]
 
 
@@ -81,11 +88,14 @@ class _Language:
         self._is_spaced = code not in ("zh", "ja")
         self._courtesy = self._compile([*phrases("courtesy"), *map(_without_accents, phrases("courtesy"))])
         self._light = frozenset({*texts["light"].split(), *map(_without_accents, texts["light"].split())})
-        self._function = frozenset(texts["function"].split())
+        self.frequent = frozenset(texts["function"].split())
         self._self = frozenset(texts["self"].split())
-        blank = " +" if self._is_spaced else " *"
-        self._joins = re.compile(rf"(?:(?:{'|'.join(texts['joins'].split())}){blank})+")
-        self._openers = self._compile(phrases("openers"), texts.get("openers_regex", ""))
+        blank = " +" if self._is_spaced and code != "ar" else " *"  # Arabic writes "and" and its next word as one
+        joins = rf"(?:(?:{'|'.join(texts['joins'].split())}){blank})+"
+        self._lead = re.compile(f"{self._courtesy.pattern}|{joins}")
+        openers, marked, regex = phrases("openers"), phrases("marked_openers"), texts.get("openers_regex", "")
+        self._openers = self._compile(openers, regex), self._compile([*openers, *marked], regex)
+        self._situations = self._compile(phrases("situations"))
         self._asks = self._compile(phrases("asks"))
         self._conditions = self._compile(phrases("conditions"))
         self._remember = self._compile(phrases("remember"), texts.get("remember_regex", ""))
@@ -104,38 +114,34 @@ class _Language:
             rest = rest.replace(word, "")
         return any(map(str.isalnum, rest))
 
-    def count_frequent(self, sentence: str) -> int:
-        if self._is_spaced:
-            return sum(word in self._function for word in _words(sentence))
-        return sum(word in sentence for word in self._function)
+    def count(self, text: str, words: frozenset[str]) -> int:
+        return sum(word in words for word in _words(text)) if self._is_spaced else sum(word in text for word in words)
 
-    def asks_by_words(self, text: str) -> bool:
+    def asks_by_words(self, text: str, *, has_mark: bool = False) -> bool:
         """Return True if `text` begins as a question or request does, or contains a phrase that asks."""
-        plain = self.without_courtesy(text).strip(" ,:¿¡\"'()*-")
-        plain = self._joins.sub("", plain, count=1) if self._joins.match(plain) else plain
-        return self._openers.match(plain) is not None or self._asks.search(text) is not None
+        plain = text.strip(_EDGES)
+        while not self._openers[has_mark].match(plain):
+            if not (lead := self._lead.match(plain)):
+                return self._asks.search(text) is not None
+            plain = plain[lead.end() :].strip(_EDGES)
+        return True
 
     def tells_beside(self, sentence: str) -> bool:
         """Return True if a sentence with a question mark has a clause about the user that does not ask."""
         *others, last = (clause.strip() for clause in _CLAUSE.split(sentence) if any(map(str.isalnum, clause)))
         if self.code in _SELF_FIRST and _words(last)[0] in self._self and not self.asks_by_words(last):
             return True
-        return any(self._is_about_the_user(clause) and not self.asks_by_words(clause) for clause in others)
+        return any(self._is_about_the_user(each) and not self.asks_by_words(each, has_mark=True) for each in others)
 
     def _is_about_the_user(self, clause: str) -> bool:
-        return self._has_word(clause, self._self) and not self._conditions.match(clause)
-
-    def _has_word(self, text: str, words: frozenset[str]) -> bool:
-        if self._is_spaced:
-            return not words.isdisjoint(_words(text))
-        return any(word in text for word in words)
+        if (self._situations.match if self._is_spaced else self._situations.search)(self.without_courtesy(clause)):
+            return True
+        return self.count(clause, self._self) > 0 and not self._conditions.match(clause)
 
     def _compile(self, phrases: Iterable[str], more: str = "") -> re.Pattern[str]:
         """Return a pattern of whole phrases, longest first; a phrase may end in `$`, the end of the sentence."""
-        alternatives = [
-            re.escape(phrase).replace(r"\$", r"(?=\W*$)") for phrase in sorted(phrases, key=len, reverse=True)
-        ]
-        whole = "|".join(alternatives)
+        longest_first = map(re.escape, sorted(phrases, key=len, reverse=True))
+        whole = "|".join(longest_first).replace(r"\$", r"(?=\W*$)") or "(?!)"
         pattern = rf"(?<!\w)(?:{whole})(?!\w)" if self._is_spaced else f"(?:{whole})"
         return re.compile(f"{pattern}|{more}" if more else pattern)
 
@@ -145,7 +151,7 @@ def _words(text: str) -> list[str]:
 
 
 def _normalise(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    return re.sub("[\u064b-\u0652\u0640]", "", unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED))
 
 
 def _without_accents(text: str) -> str:

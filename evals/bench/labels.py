@@ -61,6 +61,31 @@ FIRST = {
     "courtesy not searched": "10/40",
 }
 """Counts on the held messages, of the rules as they were before an author of rules had read these messages."""
+KINDS = """## Kinds of failures, held half
+
+Messages. Mended kinds were read in the held half: only *first* is a figure of unseen texts.
+
+* Mended, facts lost: a verb without its subject (`no puedo`, `posso`, `preciso de`); a clause after `when` or `what`
+  with a noun; Japanese and Chinese words for anything and anywhere; situations without the user (`As a nurse, ...?`).
+* Mended, questions stored: words between `why` and its verb, spellings of phones, Arabic letters and joined words,
+  question words after a preposition, an opener that contains a word of courtesy.
+* Mended, courtesy searched: laughter, abbreviations and wishes.
+* Open: a fact inside the only clause of a question (six texts); questions in Chinese and Japanese with the question
+  word inside and no mark; praise that tells a story.
+
+Replies. Nothing was mended.
+
+* No refusal outside English is recognised.
+* English: the subject is not in the list (trail guide, recipe card), a reference to somebody else, a scope of topics,
+  and long replies with other sentences around the refusal.
+
+Pairs. Nothing was mended.
+
+* Right answers rejected: numbers glued to a unit, number words outside English, currency signs and words, fractions,
+  ordinals, times of day, powers, dates in digits outside English, yes and no in other words, synonyms.
+* Wrong answers accepted: the same number with another unit or currency, a shared word of a name, a part of a list, the
+  opposite by `not`, what used to be.
+"""
 
 
 def message_section(rows: Sequence[Row]) -> list[str]:
@@ -216,6 +241,7 @@ def main() -> None:
         *reply_section(read("replies", options.half)),
         *pair_section(read("pairs", options.half)),
         *outside.lines,
+        *([KINDS] if options.half == "held" else []),
     ]
     text = "\n".join(lines).rstrip() + "\n"
     if options.write:
