@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agentlab.cli.parser import main
 from support.fake_openai import USAGE, in_a_thread, text
@@ -37,3 +38,28 @@ def test_a_replay_still_misses_calls_of_another_model(run, capsys):
 def test_a_run_that_may_call_the_model_does_not_take_calls_of_another_server(run, capsys):
     assert main([*run, "--mode", "auto", "--model", "openai/served"]) == 1
     assert "needs a key" in "".join(capsys.readouterr())
+
+
+def test_the_workflow_of_init_replays_calls_of_a_compatible_server(tmp_path, own_home, monkeypatch, capsys):
+    assert main(["init", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTLAB_EMBEDDER", "hashing/hashing-64")
+    spec = Path("evals/flows.yaml")
+    spec.write_text(spec.read_text().replace("local/qwen2.5-coder-0.5b", "openai/served"))
+    with in_a_thread(lambda body: text("Eight", usage=USAGE)) as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        assert main(["run", "--mode", "record", "--out", "results/first"]) == 0
+    assert main(["gate", "results/first", "--baseline", "evals/baselines/first.jsonl", "--update"]) == 0
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv("AGENTLAB_MODE", "replay")
+    workflow = yaml.safe_load(Path(".github/workflows/evals.yml").read_text())
+    commands = [step["run"] for step in workflow["jobs"]["replay"]["steps"] if "agentlab " in step.get("run", "")]
+    assert len(commands) == 2
+    for command in commands:
+        assert main(command.split()[1:]) == 0, capsys.readouterr()
+    assert "unchanged" in capsys.readouterr().out
+
+
+def test_a_project_of_init_keeps_runs_and_keys_out_of_git(tmp_path):
+    assert main(["init", str(tmp_path)]) == 0
+    assert {"/results/", "/llm_api_keys.json"} <= set((tmp_path / ".gitignore").read_text().split())
