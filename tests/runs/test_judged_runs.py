@@ -97,7 +97,7 @@ def test_unreadable_judgement_is_unknown_and_affects_no_other(capsys):
     differences = {d.measure.name: d.verdict for d in compare(al.open_run(run)).pairs[0].differences}
     assert differences["judge_correct"] == "unknown" and differences["answer_f1"] == "B worse"
     assert main(["show", "run"]) == 0
-    assert "Ship one: better in answer_correctness" in " ".join(capsys.readouterr().out.split())
+    assert "Ship one: more often better in answer_correctness" in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_view_shows_agreement_beside_the_judge(capsys):

@@ -160,7 +160,10 @@ def test_a_memory_step_that_fails_is_counted_and_the_questions_are_asked(dataset
     assert run.summary["flows"]["chatbox"]["ingest"]["llm_calls"] == 4
     # "bees" is the third thing that Ann's flow is told, which makes it turn 2 of the filling and of the log.
     (failed,) = [event for event in run.trace("fragile", "ingest:told/ann").events if event.error]
-    assert f"fragile/ingest:told/ann turn {failed.turn} failed: ZeroDivisionError" in (run.path / "run.log").read_text()
+    assert (
+        f"fragile/ingest:told/ann turn {failed.turn + 1} failed: ZeroDivisionError"
+        in (run.path / "run.log").read_text()
+    )
 
 
 def test_failed_recording_while_filling_memory_ends_the_run(dataset, tmp_path, monkeypatch):
