@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from agentlab.core.files import read_bytes
 
 MAX_FILE_BYTES = 100 * 2**20
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0"
+_MAX_OTHER_BYTES = 4 * 2**20
+"""Bytes of styles, settings and links, which libraries hold as many objects."""
 _MAX_PARTS = 10_000
 _XML = (".xml", ".rels")
 
@@ -32,6 +35,11 @@ def open_office_file(path: Path, folder: str, max_xml_bytes: int) -> io.BytesIO:
             if (size := sum(part.file_size for part in parts)) > max_xml_bytes:
                 raise ValueError(f"unpacks to {size:,} bytes, of which at most {max_xml_bytes:,} are read; split it")
             for part in parts:
+                is_content = re.match(r"xl/(worksheets/|sharedStrings)|word/document", part.filename)
+                if not is_content and part.file_size > _MAX_OTHER_BYTES:
+                    raise ValueError(
+                        f"{part.filename} unpacks to {part.file_size:,} bytes; save it again without styles"
+                    )
                 if b"<!" in archive.open(part).read(1000):
                     raise ValueError(f"{part.filename} declares XML entities, which no office program writes")
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as problem:
