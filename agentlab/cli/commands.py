@@ -14,6 +14,7 @@ import yaml
 from agentlab.cli.comparing import show_pairs, show_verdict
 from agentlab.cli.echo import echo
 from agentlab.cli.options import DEFAULT_SPEC, RECORDED_SPECS
+from agentlab.cli.own_data import convert, store
 from agentlab.cli.pinning import pin_hub_files
 from agentlab.cli.progress import Display, fetch
 from agentlab.cli.terminal import show_run
@@ -37,9 +38,11 @@ SEQUENTIAL_FLAGS = ("looks", "model", "epochs", "concurrency", "mode", "recordin
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if made := convert(arguments):
+        arguments.dataset = [*(arguments.dataset or []), str(store(*made))]
     spec = arguments.spec or (DEFAULT_SPEC if DEFAULT_SPEC.exists() else None)
     if spec is None and not arguments.dataset:
-        raise ConfigError(f"{DEFAULT_SPEC} does not exist; name a spec or a --dataset, or run `agentlab init`")
+        raise ConfigError(f"{DEFAULT_SPEC} does not exist; name a spec, --dataset, --questions, or run `agentlab init`")
     if arguments.mode != "replay":
         pin_hub_files(None if spec is None else Path(spec), arguments.model or [])
     with Lab(spec, **a_variant_per_model(spec, arguments)) as lab:

@@ -57,6 +57,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--baseline": {"required": True, "metavar": "FILE", "help": "the baseline, one line per turn"},
     "--block": {"type": int, "metavar": "N", "help": "size of a prefix cache's blocks in tokens (default: 1)"},
     "--cached-share": {"type": float, "metavar": "X", "help": "share of input tokens from a cache, 0 to 1"},
+    "--column": {**REPEATED, "metavar": "MEANING=NAME", "help": "column of the questions, such as user=Frage"},
     "--concurrency": {"type": int, "metavar": "N", "help": "conversations to run at the same time"},
     "--data": {"metavar": "DIR", "help": "data folder of the flow ego"},
     "--dataset": {"action": "append", "metavar": "DIR", "help": "a data set folder; repeat for several"},
@@ -90,6 +91,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--prefill": {"type": float, "metavar": "N", "help": "input tokens per second"},
     "--prices": {"metavar": "FILE", "help": "a price table that overrides the one of the run"},
     "--primary": {**REPEATED, "metavar": "M", "help": "a primary measure (default: those of the run)"},
+    "--questions": {"metavar": "FILE", "help": "a table of questions: CSV, TSV, XLSX, JSON or JSON lines"},
     "--recordings": {"metavar": "DIR", "help": "folder of recorded calls (default: evals/recordings)"},
     "--replace-flow": {"metavar": "FLOW", "help": "flow of the run to replace (needed with several flows)"},
     "--resume": {**SWITCH, "help": "continue the run in --out"},
@@ -99,7 +101,9 @@ ARGUMENTS: dict[str, Settings] = {
     "--sequential": {**SWITCH, "help": "run SPEC and stop as soon as the verdict is known"},
     "--set": {**REPEATED, "metavar": "KEY=VALUE", "help": "set a key of the spec, such as retrieval.top_k=8"},
     "--spec": {"metavar": "FILE", "help": "a spec file with the flows and settings of the chat"},
+    "--sheet": {"metavar": "NAME", "help": "sheet of a workbook (default: the one that looks like questions)"},
     "--speaker": {"default": "", "metavar": "NAME:ID", "help": "your name, for flows that distinguish speakers"},
+    "--split": {"metavar": "SIGN", "help": "sign between answers in a cell, or none (default: as the file does)"},
     "--suggest": {"type": count, "default": 0, "metavar": "N", "help": "replies to add to --labels, to be labelled"},
     "--summary": {"metavar": "FILE", "help": "append Markdown to FILE (default: $GITHUB_STEP_SUMMARY)"},
     "--timeout": {"type": float, "default": 30.0, "metavar": "S", "help": "seconds to wait for a server (default: 30)"},
@@ -111,13 +115,15 @@ ARGUMENTS: dict[str, Settings] = {
 }
 
 _PLAYING = "--model --epochs --concurrency --mode --recordings --out --resume --set"
+_OWN_DATA = "--questions --documents --column --sheet --split"
+_DATA = f"--dataset {_OWN_DATA}"
 _GATING = "--baseline --update --gates --margin --alpha --explain --sequential --looks"
 _SHARDING = "--executor --workers --scheduler"
 _SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
 _LABELLING = "--known-answers --labels --suggest"
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("commands:run", f"spec --flow --dataset --limit {_PLAYING} --keep-failures {_SHARDING} --all --events"),
+    "run": ("commands:run", f"spec --flow {_DATA} --limit {_PLAYING} --keep-failures {_SHARDING} --all --events"),
     "chat": ("chat:chat", "flow --spec --model --memory --documents --speaker --data --mcp --files --set"),
     "compare": ("show_commands:compare", "runs --flow --improves --max-loss --all --json"),
     "gate": ("commands:gate", f"run {_GATING} {_PLAYING} --junit --summary"),
@@ -129,7 +135,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "memory": ("show_commands:memory", "run conversation --flow"),
     "judge": ("judging:judge", f"run --rubric --model --mode --recordings --concurrency --set {_LABELLING}"),
     "export": ("show_commands:export", "run --to --out"),
-    "init": ("project:init", "folder"),
+    "init": ("project:init", f"folder {_OWN_DATA} --model"),
     "lint": ("project:lint", "datasets"),
     "import": ("published:import_answers", "format path --out --dataset --primary"),
     "score": ("published:score", "run --scorer --primary --all"),
@@ -150,6 +156,7 @@ NARROWED: dict[str, Settings] = {
     "import --dataset": {"action": "store", "help": "the data set folder (default: PATH)"},
     "cost --model": {"help": "price every call as this model"},
     "run --model": {"action": "append", "help": "provider/model; repeat to compare several"},
+    "init --model": {"help": "model of the spec (default: local/qwen2.5-coder-0.5b)"},
     "gate --model": {"action": "append", "help": "provider/model; repeat to compare several"},
     "judge --model": {"help": "the judge (default: local/qwen2.5-coder-1.5b)"},
     "judge --mode": {"help": "live, record, replay, or auto (default: replay, else record)"},

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 from pathlib import Path
 
 from agentlab.cli.echo import echo
+from agentlab.cli.options import DEFAULT_SPEC
+from agentlab.cli.own_data import convert, write_files
 from agentlab.cli.progress import fetch
-from agentlab.core.errors import ConfigError, os_errors_as
+from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
 from agentlab.data.lint import too_few_conversations
@@ -15,23 +19,31 @@ from agentlab.models import hub_files, weights
 
 TEMPLATE = Path(__file__).parent / "template"
 """Files of a new project."""
+DEFAULT_MODEL = b"local/qwen2.5-coder-0.5b"
 DEFAULT_WEIGHTS = ("qwen2.5-coder-0.5b", "all-minilm-l6-v2")
 
 
 def init(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.folder)
     sources = [file for file in sorted(TEMPLATE.rglob("*")) if file.is_file()]
-    contents = {folder / file.relative_to(TEMPLATE): file.read_bytes() for file in sources}
+    contents = {file.relative_to(TEMPLATE): file.read_bytes() for file in sources}
+    if made := convert(arguments):
+        name, files = made
+        contents = {path: content for path, content in contents.items() if path.parts[0] != "datasets"}
+        contents |= {Path("datasets", name, file): text.encode() for file, text in files.items()}
+        spec = contents[DEFAULT_SPEC].replace(b"datasets/example", f"datasets/{name}".encode())
+        # The other flows of the template search documents.
+        contents[DEFAULT_SPEC] = spec if len(files) > 1 else spec.replace(b"rag_only, tools", b"chatbox")
+    if arguments.model:
+        contents[DEFAULT_SPEC] = contents[DEFAULT_SPEC].replace(DEFAULT_MODEL, json.dumps(arguments.model).encode())
     for path in contents:
-        if path.exists():
-            raise ConfigError(f"{path} exists; choose another folder: agentlab init FOLDER")
-    with os_errors_as(ConfigError, f"cannot write to {folder}: "):
-        for path, content in contents.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        if (folder / path).exists():
+            raise ConfigError(f"{folder / path} exists; choose another folder: agentlab init FOLDER")
+    write_files({folder / path: content for path, content in contents.items()})
     for path in contents:
-        echo(f"wrote {path}")
-    echo("next: agentlab run; then change my_flow.py, and put your own questions into datasets/example")
+        echo(f"wrote {folder / path}")
+    echo(f"next: {'' if folder == Path() else f'cd {shlex.quote(str(folder))} && '}agentlab run")
+    echo("then change my_flow.py; for your own questions see agentlab init --help")
 
 
 def lint(arguments: argparse.Namespace) -> int:
