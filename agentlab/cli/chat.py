@@ -296,7 +296,7 @@ def chat(arguments: argparse.Namespace) -> None:
     """Run `agentlab chat` until the user ends it."""
     overrides = spec_overrides(arguments, ("model", "files"))
     flow = arguments.flow or "chatbox"
-    if arguments.spec is None:
+    if arguments.spec is None and "flows" not in overrides:
         first = _flow_entry(flow, arguments.data, overrides)
         others = [name for name in plugins.names("flows") if name != plugins.default_label(flow)]
         overrides["flows"] = [first, *(_flow_entry(name, arguments.data, {}) for name in others)]
@@ -318,7 +318,7 @@ def chat(arguments: argparse.Namespace) -> None:
         # Calls are recorded, so that /save can export them, also those of earlier chats.
         spec = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), **overrides}
         lab = stack.enter_context(Lab(arguments.spec, **spec))
-        label = lab.bench.variants[0].label if arguments.spec is None or arguments.flow is None else flow
+        label = plugins.default_label(flow) if arguments.spec is None else arguments.flow or lab.bench.variants[0].label
         lab.bench.variant(label)
         fetch(lab.bench.local_weights())
         chat = TerminalChat(lab, label, options, folder, _speaker(arguments.speaker))

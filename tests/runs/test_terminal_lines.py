@@ -68,7 +68,7 @@ def test_forked_ego_does_not_know_later_turns(typed):
     shown = typed(
         "ego", ["I am Anna.", "I play the oboe.", "/fork 2", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
     )
-    listed = [line for line in shown.splitlines() if line.startswith("short-")]
+    listed = [line for line in shown.splitlines() if "short-" in line]
     assert [line.split("[ego ")[1] for line in listed if "[ego" in line] == [
         "user] I am Anna.",
         "response] Fine.",
