@@ -40,8 +40,8 @@ def test_default_may_be_pulled_with_other_models(monkeypatch, capsys):
 def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert main(["run", *OFFLINE, "--out", "results/first"]) == 0
     shown = capsys.readouterr().out
-    assert "6 conversations, 12 turns" in shown
-    for part in ("rag_only", "my_flow", "input tokens / turn", "answer_f1", "Undecided between"):
+    assert "2 conversations, 4 turns x 3 flows" in shown
+    for part in ("rag_only", "my_flow", "tokens", "right", "Undecided"):
         assert part in shown
     summary = json.loads(Path("results/first/summary.json").read_text())
     assert summary["flows"]["rag_only"]["turns"] == 4
