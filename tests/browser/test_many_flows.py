@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from support.paths import ROOT
 from support.small_runs import Answering, play, write_set
@@ -193,6 +192,8 @@ def test_a_figure_is_copied_or_saved_with_its_finding(show, figure, type_):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["eight", "fails"])
 def test_axe_finds_no_violation_on_page_and_trace(show, name, scheme, width):
+    from axe_playwright_python.sync_playwright import Axe  # only the extra `browser` has it
+
     page = show(name, width, color_scheme=scheme)
     for part in ("page", "trace"):
         found = Axe().run(page).response["violations"]
