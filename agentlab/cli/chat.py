@@ -113,8 +113,9 @@ class TerminalChat:
                 raise
         turn = max(self._chat.trace.turns(), default=1)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
-        for line in self._chat.receipts_sync():
-            self.screen.dim(shorten(one_line(line)))
+        with contextlib.suppress(KeyboardInterrupt), self._interrupts.interruptible():
+            for line in self._chat.receipts_sync():
+                self.screen.dim(shorten(one_line(line)))
 
     def _read_answer(self) -> str | None:
         with contextlib.suppress(EOFError):

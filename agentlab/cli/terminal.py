@@ -34,7 +34,10 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     """
     console = new_console()
     result = run.result
-    title, turns = f"{', '.join(result.datasets)} on {result.model}", max(each.turns for each in result.flows.values())
+    title, turns = (
+        f"{', '.join(result.datasets)} on {result.model}",
+        max((each.turns for each in result.flows.values()), default=0),
+    )
     verdict = recommend(run)[0] if result.turns <= at_most else None
     if verdict:
         print_headline(console, verdict)

@@ -153,7 +153,7 @@ class Chat:
 
         async def wait() -> None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._finish_background()), wait_s)
+                await asyncio.wait_for(self._finish_background(), wait_s)
 
         self._loop.run_coroutine(wait())
         return self.log.receipts(self.trace.events, keeps_files=self._bench.spec.files is not None)

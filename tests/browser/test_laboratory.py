@@ -81,7 +81,7 @@ def window(chat: Any) -> Any:
 def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, jupyter, monkeypatch, capsys):
     chat = open_chat(SETUP, "model.seconds = 0.3", CHAT)
     page = chat.page
-    page.get_by_label("beside").select_option("second")
+    page.get_by_label("compare with").select_option("second")
     chat.ask("How wide is a goal?")
     page.locator(".agentlab-running").first.wait_for()
     chat.picture("two-flows")

@@ -99,7 +99,7 @@ def test_a_scorer_that_leaves_is_one_line_and_the_replies_are_kept(colours, tmp_
         "def score(turn, outcome):\n    sys.exit(0)\n"
     )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunError, match=r"grading turn 0 of c00 by answering for x failed: SystemExit: 0.* saved"):
+    with pytest.raises(RunError, match=r"grading turn 1 of c00 by answering for x failed: SystemExit: 0.* saved"):
         play(colours, tmp_path / "run", scorers=["leaves.py"])
     assert len((tmp_path / "run" / "turns.jsonl").read_text().splitlines()) == 6
 

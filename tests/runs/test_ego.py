@@ -217,7 +217,7 @@ def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     asked_for += ["--set", "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]
     assert main([*asked_for, "--events"]) == 0
     told = capsys.readouterr().err
-    assert "a turn 0  assistantResponse  response  A woodwind." in told
+    assert "a turn 1  assistantResponse  response  A woodwind." in told
     assert "a turn 0  subsystemMessage  LLM response: plan" in told
 
 

@@ -39,7 +39,7 @@ def test_the_summary_is_the_interface_and_a_fold_over_the_rows(dataset, tmp_path
         run = laboratory.run_sync(out=tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     seal = summary.pop("seal")
-    assert set(seal) == {"run.json", "turns.jsonl", "calls.jsonl", "summary.json"}
+    assert set(seal) == {"run.json", "conversations.json", "turns.jsonl", "calls.jsonl", "summary.json"}
     keys = {"run_id", "status", "datasets", "conversations", "turns", "model", "mode", "recordings", "flows"}
     assert set(summary) == keys
     assert (summary["status"], summary["conversations"], summary["turns"]) == ("complete", 3, 6)

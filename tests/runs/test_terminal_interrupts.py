@@ -11,7 +11,7 @@ from agentlab.cli.chat_screen import Screen
 from agentlab.core.events import ModelCall
 from agentlab.core.messages import Request, as_messages
 from agentlab.core.stream import ReplyRetracted, ReplyText, StepEnded, StepStarted
-from agentlab.workbench.loop import Loop
+from agentlab.lab.chat import Chat
 
 IMPATIENT = """
 import asyncio, signal, threading
@@ -51,7 +51,7 @@ import agentlab as al
 
 
 async def afterwards():
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(3)  # the chat has shown its receipts by then, and ends
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     await asyncio.sleep(60)
 
@@ -70,14 +70,15 @@ def test_ctrl_c_pressed_many_times_breaks_off_the_turn_and_not_the_chat(typed):
 
 def test_early_ctrl_c_ends_the_turn(typed, monkeypatch):
     Path("slow.py").write_text(SLOW)
-    wait_for = Loop.result_of
+    submit = Chat.submit
 
-    def interrupted_at_first(self, future):
-        monkeypatch.setattr(Loop, "result_of", wait_for)
+    def submit_and_interrupt(self, *message, **speaker):
+        monkeypatch.setattr(Chat, "submit", submit)
+        pending = self.submit(*message, **speaker)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        raise AssertionError("the interrupt comes before this")
+        return pending
 
-    monkeypatch.setattr(Loop, "result_of", interrupted_at_first)
+    monkeypatch.setattr(Chat, "submit", submit_and_interrupt)
     shown = typed("./slow.py", ["Slow", "And now?"], ["x"])
     assert "(interrupted)" in shown and "answered: And now?" in shown and "at work" not in shown
 

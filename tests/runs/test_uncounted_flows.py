@@ -31,7 +31,7 @@ def test_costs_of_a_flow_with_its_own_client_are_unknown(tmp_path, capsys):
     run = played(tmp_path, counted, own_client)
     assert all(run.means["own_client"][name] is None for name in COSTS)
     assert all(run.means["counted"][name] is not None for name in ("llm_calls", "latency_s"))
-    assert main(["show", str(run.path)]) == 0
+    assert main(["show", str(run.path), "--all"]) == 0
     printed = capsys.readouterr().out
     calls = next(line for line in printed.splitlines() if "LLM calls / turn" in line)
     assert " - " in calls and "1.00" in calls

@@ -84,7 +84,10 @@ def more_to_exclude(
     # An unseen conversation may lose this much, in mean conversations beyond the margin.
     unseen = max(float(counts.max()), longest) / float(counts.mean()) * (max_loss - margin)
     # Fewer conversations cannot pass, even if all are equal.
-    least = -math.log(alpha) / math.log(1 + margin / unseen) - len(sums)
+    growth = math.log1p(margin / unseen)
+    if growth * MAX_CONVERSATIONS < -math.log(alpha):
+        return None
+    least = -math.log(alpha) / growth - len(sums)
     total, *deviations, is_least = _spread(sums, counts, max_loss)
     needed = []
     for deviation in deviations:

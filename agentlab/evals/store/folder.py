@@ -127,7 +127,9 @@ class RunFolder:
             if name == "summary.json":
                 content = with_checksums(self.path, content, self._checksummed_files())
                 self._is_open = False
-            write_atomically(self.path / name, encode(content, indent=2) + "\n")
+            # People read header and summary; indented, a large file takes json's slow encoder.
+            indent = 2 if name in ("run.json", "summary.json") else None
+            write_atomically(self.path / name, encode(content, indent=indent) + "\n")
             self._drop_caches("header", "summary")
             if name == "summary.json":
                 self.has_checksums = True

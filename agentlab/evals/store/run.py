@@ -218,7 +218,8 @@ class StoredRun:
 
     def hides_searches(self, flow: str) -> bool:
         """Return True for a flow that searches without the session, so that its look-ups are unknown."""
-        scores = self.result.flows[flow].scores
+        # A damaged summary may lack a flow of the turns.
+        scores = self.result.flows[flow].scores if flow in self.result.flows else {}
         return any(name in scores and scores[name].mean is None for name in LOOKUPS)
 
     @cached_property
