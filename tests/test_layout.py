@@ -68,15 +68,15 @@ LINES_OF_A_ROOM = {
 }
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
 LINES_BEYOND_THE_PLAN = {
-    "longer names": 172,
-    "servers": 1_400,
-    "headline": 300,
-    "own data": 1_700,
-    "look": 150,
-    "graders": 350,
-    "lived with": 400,
+    "longer names": 100,
+    "servers": 1_530,
+    "headline": 385,
+    "own data": 1_630,
+    "look": 230,
+    "graders": 190,
+    "lived with": 210,
 }
-"""Lines of code that a body of work may bring beyond the plan of the rooms; each falls to its true number."""
+"""Lines of code that a body of work may bring beyond the plan of the rooms; each is its number of today."""
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -71,7 +71,7 @@ def test_saved_outputs_hold_no_escape_and_parameters_have_a_cell(path: Path):
 
 def texts_of(notebook: nbformat.NotebookNode) -> list[list[str]]:
     """Return the texts of each code cell's outputs, without what differs between two runs."""
-    seconds = {r"(?m)^.*latency.*$": "LATENCY", r"(?m)\| 0\.\d\d (\| [a-z ]+ \|)$": r"| SECONDS \1"}
+    seconds = {r"(?m)^.*latency.*\n?": "", r"(?m)\| 0\.\d\d (\| [a-z ]+ \|)$": r"| SECONDS \1"}
     masks = {
         **seconds,
         r"/tmp/\S+|agentlab-\w+": "PATH",

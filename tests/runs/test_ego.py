@@ -218,7 +218,7 @@ def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     assert main([*asked_for, "--events"]) == 0
     told = capsys.readouterr().err
     assert "a turn 1  assistantResponse  response  A woodwind." in told
-    assert "a turn 0  subsystemMessage  LLM response: plan" in told
+    assert "a turn 1  subsystemMessage  LLM response: plan" in told
 
 
 def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsys):
