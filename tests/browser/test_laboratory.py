@@ -118,7 +118,7 @@ def test_chat_compares_switches_forks_and_saves_a_case_for_the_gate(open_chat, j
 
     monkeypatch.chdir(jupyter.folder)
     assert gated(Path(), "./plain.py", "2.44 m", "2.44 m", "Second, shorter.") == [0, 0, 3]
-    assert "1 -> 0, turn 0 of case-001" in capsys.readouterr().out
+    assert "1 -> 0, turn 1 of case-001" in capsys.readouterr().out
 
 
 def test_sending_scrolls_to_the_end_and_a_narrow_dark_page_can_be_read(open_chat):
