@@ -11,6 +11,7 @@ import yaml
 
 from agentlab.cli.parser import main
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
+from support.typed_lines import type_lines
 
 
 @pytest.fixture
@@ -28,17 +29,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
 
     def talk(flow: str, lines: list[str], replies: list[Any], *flags: str, loop: bool = True) -> str:
         Path("replies.yaml").write_text(yaml.safe_dump({"loop": loop, "replies": replies}))
-        left = iter(lines)
-
-        def read(prompt: str = "") -> str:
-            line = next(left, None)
-            if line is None:
-                raise EOFError
-            if line == "^C":
-                raise KeyboardInterrupt
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
+        type_lines(monkeypatch, lines)
         given = ("--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--set", "memory=sqlite")
         assert main(["chat", flow, *given, "--memory", "kept", *flags]) == 0
         shown = capsys.readouterr()

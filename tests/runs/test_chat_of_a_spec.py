@@ -11,6 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.models.scripted import call
+from support.typed_lines import type_lines
 
 GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
 SPEC = """
@@ -27,15 +28,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     Path("my.yaml").write_text(SPEC)
 
     def talk(*arguments: str, texts: tuple[str, ...] = ("I live in Ulm.",)) -> tuple[int, str, str]:
-        lines = iter(texts)
-
-        def read(prompt: str = "") -> str:
-            line = next(lines, None)
-            if line is None:
-                raise EOFError
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
+        type_lines(monkeypatch, texts)
         code = main(["chat", *arguments, *GIVEN])
         shown = capsys.readouterr()
         return code, shown.out, shown.err

@@ -11,6 +11,7 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError
 from agentlab.models.scripted import Scripted
 from support.two_step_runs import Plan, following, saving
+from support.typed_lines import type_lines
 
 GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
 
@@ -23,15 +24,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     Path("replies.yaml").write_text("loop: true\nreplies: [Noted.]\n")
 
     def talk(flow: str, *texts: str, more: tuple[str, ...] = ()) -> str:
-        lines = iter(texts)
-
-        def read(prompt: str = "") -> str:
-            line = next(lines, None)
-            if line is None:
-                raise EOFError
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
+        type_lines(monkeypatch, texts)
         assert main(["chat", flow, *GIVEN, *more]) == 0
         return capsys.readouterr().out
 

@@ -16,6 +16,7 @@ from agentlab.core.events import Decision, Notice, ToolRun
 from agentlab.models.scripted import Scripted
 from support.layered_agent import USUAL, judge, plan, purpose, step
 from support.mcp_servers import OURS, liar
+from support.typed_lines import type_lines
 
 pytestmark = pytest.mark.slow
 
@@ -89,15 +90,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     Path("replies.yaml").write_text("loop: true\nreplies: [Hello.]\n")
 
     def talk(flow: str, file: Path, *texts: str) -> str:
-        lines = iter(texts)
-
-        def read(prompt: str = "") -> str:
-            line = next(lines, None)
-            if line is None:
-                raise EOFError
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
+        type_lines(monkeypatch, texts)
         given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
         assert main(["chat", flow, *given, "--mcp", str(file)]) == 0
         return capsys.readouterr().out

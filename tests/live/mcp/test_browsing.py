@@ -20,6 +20,7 @@ from agentlab.models.scripted import Scripted
 from agentlab.models.scripted import call as scripted_call
 from support import mcp_script
 from support.mcp_servers import OURS, liar
+from support.typed_lines import type_lines
 from support.widgets import everything, until
 
 pytestmark = pytest.mark.slow
@@ -46,15 +47,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path, servers:
     Path("replies.yaml").write_text(BOOK)
 
     def talk(*texts: str) -> str:
-        lines = iter(texts)
-
-        def read(prompt: str = "") -> str:
-            line = next(lines, None)
-            if line is None:
-                raise EOFError
-            return line
-
-        monkeypatch.setattr("builtins.input", read)
+        type_lines(monkeypatch, texts)
         given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
         assert main(["chat", "tools", *given, "--mcp", str(servers)]) == 0
         return capsys.readouterr().out
