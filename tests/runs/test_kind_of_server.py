@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agentlab.cli.parser import main
 from support.fake_openai import USAGE, in_a_thread, text
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
+from support.workflow_replays import check_that_the_workflow_replays
 
 
 @pytest.fixture
@@ -46,18 +46,7 @@ def test_the_workflow_of_init_replays_calls_of_a_compatible_server(tmp_path, own
     monkeypatch.setenv("AGENTLAB_EMBEDDER", "hashing/hashing-64")
     spec = Path("evals/flows.yaml")
     spec.write_text(spec.read_text().replace("local/qwen2.5-coder-0.5b", "openai/served"))
-    with in_a_thread(lambda body: text("Eight", usage=USAGE)) as fake:
-        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
-        assert main(["run", "--mode", "record", "--out", "results/first"]) == 0
-    assert main(["gate", "results/first", "--baseline", "evals/baselines/first.jsonl", "--update"]) == 0
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    monkeypatch.setenv("AGENTLAB_MODE", "replay")
-    workflow = yaml.safe_load(Path(".github/workflows/evals.yml").read_text())
-    commands = [step["run"] for step in workflow["jobs"]["replay"]["steps"] if "agentlab " in step.get("run", "")]
-    assert len(commands) == 2
-    for command in commands:
-        assert main(command.split()[1:]) == 0, capsys.readouterr()
-    assert "unchanged" in capsys.readouterr().out
+    check_that_the_workflow_replays(monkeypatch, capsys)
 
 
 def test_a_project_of_init_keeps_runs_and_keys_out_of_git(tmp_path):

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agentlab.cli.parser import main
 from agentlab.data.datasets import load_dataset
-from support.fake_openai import USAGE, in_a_thread, text
 from support.office import paragraph, write_docx, write_pdf
+from support.workflow_replays import check_that_the_workflow_replays
 
 SCRIPT = "loop: true\nreplies: ['{}']\n"
 TABLE = "Nr;Frage;Antwort;Dokument\n1;Wie viele Bücher?;Acht.;loans\n2;Wann öffnet ihr?;Um zehn.;hours.html\n3;;;\n"
@@ -104,14 +103,4 @@ def test_the_workflow_of_init_replays_calls_of_a_compatible_server(folder, monke
     arguments = ["--questions", "questions.csv", "--documents", "help", "--model", "openai/served"]
     assert main(["init", "new", *arguments]) == 0
     monkeypatch.chdir(folder / "new")
-    with in_a_thread(lambda body: text("Eight", usage=USAGE)) as fake:
-        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
-        assert main(["run", "--mode", "record", "--out", "results/first"]) == 0
-    assert main(["gate", "results/first", "--baseline", "evals/baselines/first.jsonl", "--update"]) == 0
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    monkeypatch.setenv("AGENTLAB_MODE", "replay")
-    workflow = yaml.safe_load(Path(".github/workflows/evals.yml").read_text())
-    commands = [step["run"] for step in workflow["jobs"]["replay"]["steps"] if "agentlab " in step.get("run", "")]
-    for command in commands:
-        assert main(command.split()[1:]) == 0, capsys.readouterr()
-    assert len(commands) == 2 and "unchanged" in capsys.readouterr().out
+    check_that_the_workflow_replays(monkeypatch, capsys)
