@@ -185,7 +185,8 @@ class ChatReader:
         if text:
             self._texts.append(text)
         for name in THOUGHT_FIELDS:
-            self._add_thought(name, getattr(delta, name))
+            if (thought := getattr(delta, name)) is not None:
+                self._add_thought(name, thought)
         calls = delta.tool_calls
         for part in [calls] if isinstance(calls, Mapping) else calls or ():
             self._add_call(part, part.get("function") or part)

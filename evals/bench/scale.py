@@ -86,7 +86,7 @@ def timed(function: Any, *arguments: Any) -> Any:
     """In the worker: what it took goes into a file beside its shard."""
     found = function(*arguments)
     shard = arguments[0]
-    (Path(shard.run) / f"cpu-{shard.number}").write_text(str(time.process_time()))
+    (Path(shard.run) / f"cpu-{shard.partition.number}").write_text(str(time.process_time()))
     return found
 
 
