@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import pickle
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
@@ -78,22 +79,25 @@ def play_shard(shard: ShardTask) -> Played:
 
 
 async def _play(bench: Workbench, shard: ShardTask) -> Played:
-    def report(progress: RunProgress) -> None:
-        with contextlib.suppress(OSError):
-            shard.progress.write_bytes(msgspec.json.encode(progress))
-
+    reports = deque[RunProgress](maxlen=1)
     stop = Path(shard.run) / "shards" / "stop"
     with run_log() as log_to, lock_run_folder(shard.folder):
         datasets = bench.datasets()
         folder = open_folder(bench, datasets, shard.folder, resume=True)
         log_to(folder.path)
         playing = asyncio.create_task(
-            Player(bench, datasets, folder, report, partition=shard.partition, keep_failures=shard.keep_failures).play()
+            Player(
+                bench, datasets, folder, reports.append, partition=shard.partition, keep_failures=shard.keep_failures
+            ).play()
         )
         while not playing.done():
             if stop.exists():
                 playing.cancel()
             await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
+            # Once a look and not once a turn: a file system may write a truncated file through to the disk.
+            if reports:
+                with contextlib.suppress(OSError):
+                    shard.progress.write_bytes(msgspec.json.encode(reports.pop()))
         if playing.cancelled():
             shard.progress.unlink(missing_ok=True)
             raise RunError("the run was interrupted")
