@@ -73,8 +73,8 @@ LINES_BEYOND_THE_PLAN = {
     "headline": 385,
     "own data": 1_630,
     "look": 230,
-    "graders": 190,
-    "lived with": 210,
+    "graders": 480,
+    "lived with": 300,
 }
 """Lines of code that a body of work may bring beyond the plan of the rooms; each is its number of today."""
 
