@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_yaml
@@ -26,25 +26,17 @@ class Price(BaseModel):
     output: float = Field(ge=0)
 
 
-class _File(BaseModel):
-    dated: Any = "undated"
-    models: dict[str, Price]
-
-
-class PriceTable:
+class PriceTable(BaseModel):
     """Prices by model name; a name may end in `*`. The longest fitting name wins."""
 
-    def __init__(self, prices: dict[str, Price], dated: str) -> None:
-        self.dated = dated
-        self._prices = prices
-        self._by_model: dict[str, Price | None] = {}
+    dated: Annotated[str, BeforeValidator(str)] = "undated"
+    models: dict[str, Price]
 
     def price_of(self, model: str) -> Price | None:
-        if model not in self._by_model:
-            fitting = [name for name in self._prices if fnmatch.fnmatchcase(model, name)]
-            name = model if model in self._prices else max(fitting, key=len, default="")
-            self._by_model[model] = self._prices.get(name)
-        return self._by_model[model]
+        if model in self.models:
+            return self.models[model]
+        fitting = [name for name in self.models if fnmatch.fnmatchcase(model, name)]
+        return self.models.get(max(fitting, key=len, default=""))
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Return the dollars for `usage`; None if the model has no price or the provider reported no tokens."""
@@ -63,11 +55,11 @@ def load_prices(path: str | Path | None = None) -> PriceTable:
     """
     tables = [_read(file) for file in (SHIPPED, path) if file is not None]
     prices = {name: price for table in tables for name, price in table.models.items()}
-    return PriceTable(prices, str(tables[-1].dated))
+    return PriceTable(models=prices, dated=tables[-1].dated)
 
 
-def _read(path: str | Path) -> _File:
+def _read(path: str | Path) -> PriceTable:
     try:
-        return _File.model_validate(read_yaml(Path(path), "price table"))
+        return PriceTable.model_validate(read_yaml(Path(path), "price table"))
     except ValidationError as problem:
-        raise ConfigError(f"{path}: {first_error(problem, _File)}") from None
+        raise ConfigError(f"{path}: {first_error(problem, PriceTable)}") from None

@@ -27,7 +27,7 @@ from support.wired import Wired
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 ADAPTERS = ["openai", "gemini", "local", "scripted"]
-PRICES = PriceTable({"*": Price(input=1, cached_input=0.1, output=2)}, "2026")
+PRICES = PriceTable(models={"*": Price(input=1, cached_input=0.1, output=2)}, dated="2026")
 
 
 async def connected(stack: AsyncExitStack, adapter: str, openai_answer: Any, gemini_answer: Any, own: Any) -> Session:
