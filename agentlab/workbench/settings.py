@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
-from agentlab.workbench.spec import Spec
+from agentlab.workbench.spec import Spec, Strict
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -27,9 +27,7 @@ def settings_of(flow: str) -> dict[str, dict[str, Any]]:
     if settings is None:
         return {}
     schema = TypeAdapter(settings).json_schema()
-    for kind in reversed(settings.__mro__):
-        for name, text in _docstrings(kind).items():
-            schema["properties"].get(name, {})["description"] = text
+    _describe(schema["properties"], settings)
     for setting in schema["properties"].values():
         if str(setting.get("default")).startswith(str(PACKAGE)):
             del setting["default"]  # the path of a package file differs between machines
@@ -39,6 +37,8 @@ def settings_of(flow: str) -> dict[str, dict[str, Any]]:
 def spec_schema() -> dict[str, Any]:
     """Return the JSON schema of a spec, with the settings of all known flows."""
     schema = Spec.model_json_schema()
+    for kind in Strict.__subclasses__():
+        _describe(schema["$defs"].get(kind.__name__, schema)["properties"], kind)
     schema["$defs"]["FlowSpec"]["allOf"] = [
         {
             "if": {"properties": {"flow": {"const": flow}}, "required": ["flow"]},
@@ -47,6 +47,13 @@ def spec_schema() -> dict[str, Any]:
         for flow in plugins.names("flows")
     ]
     return schema
+
+
+def _describe(properties: dict[str, Any], settings: type) -> None:
+    """Add to each key of `settings` in a schema the docstring below it as its description."""
+    for kind in reversed(settings.__mro__):
+        for name, text in _docstrings(kind).items():
+            properties.get(name, {})["description"] = text
 
 
 def _docstrings(kind: type) -> dict[str, str]:

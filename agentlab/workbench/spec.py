@@ -43,30 +43,33 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class RetrievalSpec(BaseModel):
+class RetrievalSpec(Strict):
     """Search of documents. Keys that are not listed here are settings of the retriever."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
-    method: str = Field(
-        default="hybrid", description="retriever: `dense`, `bm25`, `hybrid`, `chroma`, or a file of your own"
-    )
-    top_k: int = Field(default=4, ge=1, le=100, description="number of passages that a search returns")
-    max_tokens: int = Field(default=200, ge=16, le=2000, description="maximum tokens of a passage")
+    method: str = "hybrid"
+    """Retriever: `dense`, `bm25`, `hybrid`, `chroma`, or a file of your own."""
+    top_k: int = Field(default=4, ge=1, le=100)
+    """Number of passages that a search returns."""
+    max_tokens: int = Field(default=200, ge=16, le=2000)
+    """Maximum tokens of a passage."""
 
 
 class LookupSpec(Strict):
-    tool: str = Field(min_length=1, description="name of a tool that searches documents")
-    documents: str = Field("", description="path of ids or documents in its JSON output, such as results.doc_id")
+    tool: str = Field(min_length=1)
+    """Name of a tool that searches documents."""
+    documents: str = ""
+    """Path of ids or documents in its JSON output, such as results.doc_id."""
 
 
 class GenerationSpec(Strict):
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     seed: int | None = 7
-    max_tokens: int | None = Field(default=256, ge=1, description="maximum tokens of a completion")
-    thought_tokens: int | None = Field(
-        default=None, ge=0, description="tokens beyond max_tokens for models that think first; null: 4000 for these"
-    )
+    max_tokens: int | None = Field(default=256, ge=1)
+    """Maximum tokens of a completion."""
+    thought_tokens: int | None = Field(default=None, ge=0)
+    """Tokens beyond max_tokens for models that think first; null: 4000 for these."""
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -80,26 +83,36 @@ class BudgetSpec(Strict):
 
     usd: float | None = Field(default=None, gt=0)
     calls: int | None = Field(default=None, gt=0)
-    tokens: int | None = Field(default=None, gt=0, description="input and output tokens together")
-    minutes: float | None = Field(default=None, gt=0, description="minutes of this process")
+    tokens: int | None = Field(default=None, gt=0)
+    """Input and output tokens together."""
+    minutes: float | None = Field(default=None, gt=0)
+    """Minutes of this process."""
 
 
 class TimeoutSpec(Strict):
     """Time limits in seconds of wall-clock time, waiting for the model included."""
 
-    call: float | None = Field(default=None, gt=0, description="for one attempt at a model call")
-    turn: float | None = Field(default=None, gt=0, description="for a turn, which then fails")
-    conversation: float | None = Field(default=None, gt=0, description="for all turns; the remaining ones fail")
-    wait: float | None = Field(default=None, gt=0, description="the longest pause that a provider may ask for (60)")
-    tool: float | None = Field(default=None, gt=0, description="for a call of a tool since its last progress message")
+    call: float | None = Field(default=None, gt=0)
+    """Seconds for one attempt at a model call."""
+    turn: float | None = Field(default=None, gt=0)
+    """Seconds for a turn, which then fails."""
+    conversation: float | None = Field(default=None, gt=0)
+    """Seconds for all turns; the remaining ones fail."""
+    wait: float | None = Field(default=None, gt=0)
+    """Longest pause in seconds that a provider may ask for (60)."""
+    tool: float | None = Field(default=None, gt=0)
+    """Seconds for a call of a tool since its last progress message."""
 
 
 class LimitSpec(Strict):
     """Rate limits of a model over all keys. Limits in the provider's response headers apply, too."""
 
-    requests: int | None = Field(default=None, gt=0, description="requests per minute")
-    tokens: int | None = Field(default=None, gt=0, description="tokens per minute")
-    concurrent: int | None = Field(default=None, gt=0, description="calls in flight")
+    requests: int | None = Field(default=None, gt=0)
+    """Requests per minute."""
+    tokens: int | None = Field(default=None, gt=0)
+    """Tokens per minute."""
+    concurrent: int | None = Field(default=None, gt=0)
+    """Calls in flight."""
 
 
 class FlowSpec(BaseModel):
@@ -144,71 +157,61 @@ FlowEntry = Annotated[
 
 
 class Spec(Strict):
-    name: str = Field("run", pattern=r"^\w[\w.-]*$", description="first part of the run's id")
+    name: str = Field("run", pattern=r"^\w[\w.-]*$")
+    """First part of the run's id."""
     datasets: tuple[str, ...] = ("datasets/laws",)
-    flows: tuple[FlowEntry, ...] = (
-        FlowSpec(flow="rag_only"),
-        FlowSpec(flow="tools"),
-        FlowSpec(flow="tools_rag_fallback"),
-    )
+    flows: tuple[FlowEntry, ...] = tuple(FlowSpec(flow=name) for name in ("rag_only", "tools", "tools_rag_fallback"))
     model: str = "local/qwen2.5-coder-0.5b"
     embedder: str = "local/all-minilm-l6-v2"
     retrieval: RetrievalSpec = RetrievalSpec()
-    memory: str = Field("sqlite", description="backend of long-term memory for flows that have one, or `none`")
-    ingest: Literal["verbatim", "flow"] = Field(
-        "verbatim",
-        description="writer of a memory set's sessions: `verbatim` stores each message as one fact, `flow` lets the"
-        " flow write memory",
-    )
-    files: str | None = Field(
-        None,
-        description="folder of the file tools: a chat edits it in place, each conversation of a run gets a copy"
-        " (default: an empty temporary folder)",
-    )
-    lookup: LookupSpec | None = Field(None, description="a tool that searches documents, and its output")
-    mcp: str | None = Field(None, description="file of MCP servers; every flow with tools gets their tools")
+    memory: str = "sqlite"
+    """Backend of long-term memory for flows that have one, or `none`."""
+    ingest: Literal["verbatim", "flow"] = "verbatim"
+    """Writer of a memory set's sessions: `verbatim` stores each message as one fact, `flow` lets the flow write
+    memory."""
+    files: str | None = None
+    """Folder of the file tools: a chat edits it in place, each conversation of a run gets a copy (default: an empty
+    temporary folder)."""
+    lookup: LookupSpec | None = None
+    """Tool that searches documents, and its output."""
+    mcp: str | None = None
+    """File of MCP servers; every flow with tools gets their tools."""
     generation: GenerationSpec = GenerationSpec()
-    limit: int | None = Field(None, ge=1, description="number of conversations of each data set")
-    sample: int | None = Field(
-        None, description="seed of a stratified sample of `limit` conversations (default: the first `limit` ones)"
-    )
+    limit: int | None = Field(None, ge=1)
+    """Number of conversations of each data set."""
+    sample: int | None = None
+    """Seed of a stratified sample of `limit` conversations (default: the first `limit` ones)."""
     epochs: int = Field(1, ge=1)
-    concurrency: int = Field(1, ge=1, le=1000, description="conversations in flight")
-    today: datetime = Field(
-        datetime(2026, 1, 1, 12), description="clock of conversations without a `metadata.today` of their own"
-    )
-    mode: Mode = Field(
-        "live", description="call the model, record calls, replay them, or replay and record the missing ones"
-    )
-    recordings: str = Field("evals/recordings", description="folder of recorded calls, one file for each spec name")
-    also_recorded: tuple[str, ...] = Field(
-        (), description="names of other specs whose recordings in the same folder are used, too"
-    )
+    concurrency: int = Field(1, ge=1, le=1000)
+    """Conversations in flight."""
+    today: datetime = datetime(2026, 1, 1, 12)
+    """Clock of conversations without a `metadata.today` of their own."""
+    mode: Mode = "live"
+    """Call the model, record calls, replay them, or replay and record the missing ones."""
+    recordings: str = "evals/recordings"
+    """Folder of recorded calls, one file for each spec name."""
+    also_recorded: tuple[str, ...] = ()
+    """Names of other specs whose recordings in the same folder are used, too."""
     scorers: Literal["default"] | tuple[str, ...] = "default"
-    primary: tuple[str, ...] = Field(
-        (),
-        max_length=4,
-        description="two to four primary measures, which decide comparisons and the gate (default: the cost and three"
-        " measures that the data can grade of answer_correctness, refusal_accuracy, tool_f1, lookup_accuracy and"
-        " memory_recall)",
-    )
-    usable: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="floor of the answer measure: a flow is not recommended if the upper end of its interval is lower",
-    )
-    labels: int = Field(20, ge=3, description="labelled turns from which a judge decides; with fewer it advises")
-    prompts: dict[str, dict[str, str]] = Field({}, description="texts that replace prompts, by flow and prompt name")
+    primary: tuple[str, ...] = Field((), max_length=4)
+    """Two to four primary measures, which decide comparisons and the gate.
+
+    Default: the cost and three measures that the data can grade of answer_correctness, refusal_accuracy, tool_f1,
+    lookup_accuracy and memory_recall."""
+    usable: float = Field(0.2, ge=0, le=1)
+    """Floor of the answer measure: a flow is not recommended if the upper end of its interval is lower."""
+    labels: int = Field(20, ge=3)
+    """Labelled turns from which a judge decides; with fewer it advises."""
+    prompts: dict[str, dict[str, str]] = {}
+    """Texts that replace prompts, by flow and prompt name."""
     budget: BudgetSpec = BudgetSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
-    stops: dict[Stopped, Annotated[float, Field(gt=0)]] = Field(
-        {}, description="most that a turn can take of a cost; a cost without a stop passes no gate"
-    )
-    limits: dict[str, LimitSpec] = Field(
-        {}, description="rate limits by model, `openai/gpt-x` or `openai/*`; limits in response headers apply, too"
-    )
-    prices: str | None = Field(None, description="file of your own price table, which overrides the one of the package")
+    stops: dict[Stopped, Annotated[float, Field(gt=0)]] = {}
+    """Largest amount of a cost in one turn; a cost without a stop passes no gate."""
+    limits: dict[str, LimitSpec] = {}
+    """Rate limits by model, `openai/gpt-x` or `openai/*`; limits in response headers apply, too."""
+    prices: str | None = None
+    """File of your own price table, which overrides the one of the package."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Spec:
