@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from agentlab.cli.echo import echo
 from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.core.files import write_atomically
+from agentlab.core.jsonl import json_lines
 from agentlab.data.documents import load_documents
 from agentlab.data.questions import read_questions
 from agentlab.models.weights import home
@@ -44,11 +45,7 @@ def convert(arguments: argparse.Namespace) -> tuple[str, dict[str, str]] | None:
         echo(f"  {line}")
     files = {"conversations.jsonl": questions.conversations, "corpus.jsonl": documents}
     name = re.sub(r"\W+", "-", Path(arguments.questions).stem).strip("-") or "questions"
-    return name, {
-        file: "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows)
-        for file, rows in files.items()
-        if rows
-    }
+    return name, {file: json_lines(rows) for file, rows in files.items() if rows}
 
 
 def store(name: str, files: dict[str, str]) -> Path:

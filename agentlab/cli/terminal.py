@@ -34,10 +34,8 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     """
     console = new_console()
     result = run.result
-    title, turns = (
-        f"{', '.join(result.datasets)} on {result.model}",
-        max((each.turns for each in result.flows.values()), default=0),
-    )
+    title = f"{', '.join(result.datasets)} on {result.model}"
+    turns = max((each.turns for each in result.flows.values()), default=0)
     verdict = recommend(run)[0] if result.turns <= at_most else None
     if verdict:
         print_headline(console, verdict)

@@ -1,10 +1,10 @@
-"""Reads strict JSONL, one validated row a line; errors name file, line and key."""
+"""Reads and writes JSONL. Reading is strict, one validated row a line; errors name file, line and key."""
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -69,6 +69,11 @@ def parse_line(line: bytes, file: Path, number: int) -> Any:
         raise DatasetError(f"not JSON: {problem.msg} (character {problem.pos})", file, number) from None
     except ValueError as problem:
         raise DatasetError(f"not usable: {str(problem)[:200]}", file, number) from None
+
+
+def json_lines(rows: Iterable[BaseModel]) -> str:
+    """Return rows as JSONL, without the keys that have their default."""
+    return "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows)
 
 
 def _model_in(annotation: Any) -> Any:

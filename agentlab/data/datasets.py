@@ -19,7 +19,7 @@ from typing import Any
 from agentlab.core.errors import DatasetError, os_errors_as
 from agentlab.core.escaping import one_line
 from agentlab.core.files import append_atomically, write_atomically
-from agentlab.core.jsonl import read_rows
+from agentlab.core.jsonl import json_lines, read_rows
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.documents import Document, load_documents
 from agentlab.data.memory_sets import MEMORY_SET, MemorySession, read_memory_set
@@ -180,10 +180,9 @@ def add_conversation(
     with os_errors_as(partial(DatasetError, path=file), "cannot be written (", ")"):
         folder.mkdir(parents=True, exist_ok=True)
         if corpus_documents and not corpus.exists():
-            lines = [f"{document.model_dump_json(exclude_defaults=True)}\n" for document in corpus_documents]
-            write_atomically(corpus, "".join(lines))
+            write_atomically(corpus, json_lines(corpus_documents))
         end = b"" if is_new or file.read_bytes().endswith(b"\n") else b"\n"
-        append_atomically(file, end + conversation.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        append_atomically(file, end + json_lines([conversation]).encode())
     return conversation
 
 

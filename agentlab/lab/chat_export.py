@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 from agentlab.core.errors import ConfigError, os_errors_as
 from agentlab.core.events import Event
 from agentlab.core.files import append_atomically, write_atomically
-from agentlab.core.jsonl import read_rows
+from agentlab.core.jsonl import json_lines, read_rows
 from agentlab.core.messages import Message, from_json, to_json
 from agentlab.core.scratch import temp_folder_for
 from agentlab.data.conversations import Conversation, Turn
@@ -124,11 +124,7 @@ class ChatLog:
     def _write(self, write: Callable[[Path, bytes], None], rows: Sequence[ChatTurn]) -> None:
         if self._file is not None:
             with os_errors_as(ConfigError, f"{self._file}: cannot be written (", ")"):
-                write(self._file, _lines(rows))
-
-
-def _lines(rows: Iterable[BaseModel]) -> bytes:
-    return "".join(f"{row.model_dump_json(exclude_defaults=True)}\n" for row in rows).encode()
+                write(self._file, json_lines(rows).encode())
 
 
 def _chat_turn(turn: Turn, stored: Sequence[Message], reply: str | None) -> ChatTurn:
@@ -184,9 +180,9 @@ def save_chat(
         (folder / "recordings").mkdir(parents=True)
         if memory is not None:
             shutil.copytree(chat_log.initial_memory, folder / memory, symlinks=True)
-        (folder / "conversations.jsonl").write_bytes(_lines([conversation]))
+        (folder / "conversations.jsonl").write_text(json_lines([conversation]), encoding="utf-8")
         if documents:
-            (folder / "corpus.jsonl").write_bytes(_lines(documents))
+            (folder / "corpus.jsonl").write_text(json_lines(documents), encoding="utf-8")
         (folder / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8")
         for stem, file in recorded.items():
             if file.exists():
