@@ -20,13 +20,8 @@ from agentlab.workbench.settings import settings_of, spec_schema
 from agentlab.workbench.spec import FlowSpec, load_spec
 from agentlab.workbench.variants import make_variant, placeholders
 
-ROOMS = {
-    "flows": "flows",
-    "tools": "tools",
-    "memory": "memory",
-    "retrievers": "knowledge.retrievers",
-    "scorers": "evals.scorers",
-}
+ROOMS = {room.rpartition(".")[2]: room for room in plugins.GROUPS}
+"""Room of each list of plug-ins."""
 NARROWED_BY = {"spec": ("prompts",), "flow": ("flows", "prompts"), "mcp": ("tools",), "data": ("tools",)}
 """Argument -> lists that it narrows."""
 
