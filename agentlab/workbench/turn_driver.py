@@ -71,8 +71,7 @@ class TurnDriver:
         self.session.begin_turn(number, turn.speaker_name or turn.speaker_id or "", now)
         started_at = time.perf_counter()
         stream = self.session.stream
-        if stream.has_listeners:
-            stream.emit(TurnStarted(number, turn))
+        stream.emit(TurnStarted(number, turn))
         reply, failure = None, None
         seconds, limit_name = self._time_left()
         try:
@@ -89,8 +88,7 @@ class TurnDriver:
             if isinstance(raised, TimeoutError) and limit is not None and limit.expired():
                 failure = TimeoutError(f"the turn was not done in time ({limit_name})")
         result = TurnResult(number=number, turn=turn, reply=reply, failure=failure, started_at=started_at)
-        if stream.has_listeners:
-            stream.emit(Done(number, reply, result.error))
+        stream.emit(Done(number, reply, result.error))
         return result
 
     def _time_left(self) -> tuple[float | None, str]:
