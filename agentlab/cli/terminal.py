@@ -17,7 +17,7 @@ from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import stops_of, summary_rows
-from agentlab.evals.store.rows import TurnFigures, TurnRow
+from agentlab.evals.store.rows import TurnRow
 from agentlab.lab.run import Run
 
 MAX_ERRORS = 3
@@ -136,7 +136,7 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
         print_line(console, f"  {times} x {' '.join(error[:300].split())}")
 
 
-def _show_next(console: Console, run: Run, worst: tuple[TurnRow | TurnFigures, str] | None, show_all: bool) -> None:
+def _show_next(console: Console, run: Run, worst: tuple[TurnRow, str] | None, show_all: bool) -> None:
     """Print why the run stopped early, and the next commands, the worst turn first."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):

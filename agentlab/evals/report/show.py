@@ -21,7 +21,7 @@ from agentlab.core.trace import Trace, seconds, tokens, turn_index
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.compare.causes import Cause
 from agentlab.evals.report.tables import Terminal, print_line
-from agentlab.evals.store.rows import TrialKey, TurnFigures, TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnRow
 
 MIN_COLUMN_WIDTH = 34
 """Smallest readable width of a reply column, in characters."""
@@ -146,7 +146,7 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
 
 
-def _badness(row: TurnRow | TurnFigures) -> tuple[int, float, str]:
+def _badness(row: TurnRow) -> tuple[int, float, str]:
     """Return the sort key of `worst_turn` and its reason: failed turns first, then headline scores below 1."""
     if row.error is not None:
         return 0, 0.0, "failed"
@@ -158,7 +158,7 @@ def _badness(row: TurnRow | TurnFigures) -> tuple[int, float, str]:
     return min(low, default=(1 + len(HEADLINES), 1.0, ""))
 
 
-def worst_turn(turns: Iterable[TurnRow | TurnFigures]) -> tuple[TurnRow | TurnFigures, str] | None:
+def worst_turn(turns: Iterable[TurnRow]) -> tuple[TurnRow, str] | None:
     """Return a failed turn, or the one with the lowest headline score, and the reason; None if all are perfect."""
     worst = min(turns, key=lambda row: _badness(row)[:2], default=None)
     reason = _badness(worst)[2] if worst else ""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agentlab.core import secrets
 from agentlab.core.errors import RunError, os_errors_as
@@ -36,7 +36,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.evals.store.atomic_folder import RunWriteError
 from agentlab.evals.store.checksums import verify_checksums, with_checksums
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
-from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
+from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnRow, encode, encode_line
 
 FORMAT = 4
 """Format of new runs; format 3 has no `conversations.json` and is read, too."""
@@ -45,7 +45,6 @@ EXPECTED = "conversations.json"
 LOCK = ".lock"
 _DAMAGED = "the file was damaged or edited; restore it from a copy, or run again"
 TURNS, CALLS = ROWS = ("turns.jsonl", "calls.jsonl")
-_Turn = TypeVar("_Turn", TurnRow, TurnFigures)
 
 
 class RunFolder:
@@ -278,21 +277,23 @@ class RunFolder:
 
     def turns(self) -> list[TurnRow]:
         """Return the turns of a run, by flow, conversation, epoch and number."""
-        return [*self.latest_turns(TurnRow)]
+        return [*self.latest_turns()]
 
-    def latest_turns(self, kind: type[_Turn], wanted: Callable[[_Turn], bool] = lambda row: True) -> Iterator[_Turn]:
-        """Yield the turns that are `wanted`, by flow, conversation, epoch and number.
+    def latest_turns(
+        self, wanted: Callable[[TurnRow], bool] = lambda row: True, *, texts: bool = True
+    ) -> Iterator[TurnRow]:
+        """Yield the turns that are `wanted`, by flow, conversation, epoch and number, perhaps without their `texts`.
 
         Only the last attempt of a trial counts, and only the last row of a regraded turn.
         """
-        trials: dict[TrialKey, tuple[int, dict[int, _Turn]]] = {}
-        for row in chain.from_iterable(iter_rows(file, kind) for file in self.open_files(TURNS)):
+        trials: dict[TrialKey, tuple[int, dict[int, TurnRow]]] = {}
+        for row in chain.from_iterable(iter_rows(file, TurnRow) for file in self.open_files(TURNS)):
             if wanted(row):
                 last = trials.get(row.trial)
                 if last is None or row.take > last[0]:
                     last = trials[row.trial] = row.take, {}
                 if row.take == last[0]:
-                    last[1][row.turn] = row
+                    last[1][row.turn] = row if texts else row.without_texts()
         # The file has rows in the order in which turns ended; sorted, sums of floats are equal to the bit.
         for trial in sorted(trials):
             _, turns = trials.pop(trial)

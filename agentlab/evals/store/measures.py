@@ -13,7 +13,7 @@ from agentlab.core import plugins
 from agentlab.core.constants import JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.data.datasets import Dataset
-from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnFigures, TurnRow
+from agentlab.evals.store.rows import FlowSummary, MetricSummary, TurnRow
 
 TurnKey = tuple[str, int, int]
 """Conversation, turn, epoch."""
@@ -172,7 +172,7 @@ def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
     return dict(flows)
 
 
-def measures_of(row: TurnFigures | TurnRow) -> Values:
+def measures_of(row: TurnRow) -> Values:
     costs = row.costs()
     scores = {metric: score.value for metric, score in (row.scores or {}).items()}
     return {name: costs[name] for name in _COSTS if name in costs} | scores

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from agentlab.core.messages import Reply, to_json
 from agentlab.core.trace import Totals
@@ -77,22 +77,7 @@ class StoredScore(Struct, frozen=True):
         return "?" if self.value is None else f"{float(self.value):.2f}"
 
 
-class _Turn(Struct, frozen=True, kw_only=True):
-    @property
-    def trial(self: Any) -> TrialKey:
-        return self.flow, self.conversation, self.epoch
-
-    @property
-    def key(self: Any) -> tuple[str, int, int]:
-        return self.conversation, self.turn, self.epoch
-
-    def costs(self: Any) -> dict[str, Any]:
-        """Return measure -> cost of the turn; None is unknown."""
-        figures = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
-        return figures if self.retrieval_steps is UNSET else figures | {"retrieval_steps": self.retrieval_steps}
-
-
-class TurnRow(_Turn, frozen=True, kw_only=True):
+class TurnRow(Struct, frozen=True, kw_only=True):
     """Played or imported turn: its message and reply, costs and scores."""
 
     flow: str
@@ -128,28 +113,23 @@ class TurnRow(_Turn, frozen=True, kw_only=True):
     published: dict[str, Any] | UnsetType = UNSET
     """Notes of the source on an imported answer: numbers, labels, ratings by rater."""
 
+    @property
+    def trial(self) -> TrialKey:
+        return self.flow, self.conversation, self.epoch
 
-class Value(Struct, frozen=True):
-    """Part of a score that figures need."""
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.conversation, self.turn, self.epoch
 
-    value: float | bool | None
+    def costs(self) -> dict[str, Any]:
+        """Return measure -> cost of the turn; None is unknown."""
+        figures = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
+        return figures if self.retrieval_steps is UNSET else figures | {"retrieval_steps": self.retrieval_steps}
 
-
-class TurnFigures(_Turn, frozen=True, kw_only=True):
-    """Figures of a turn row: tables and comparisons read them without decoding its texts."""
-
-    flow: str
-    conversation: str
-    turn: int
-    category: Any = UNSET
-    epoch: int
-    take: int
-    error: str | None
-    totals: Totals
-    latency_s: float | None
-    wall_seconds: float | None = None
-    retrieval_steps: int | UnsetType | None = UNSET
-    scores: dict[str, Value] | None = None
+    def without_texts(self) -> TurnRow:
+        """Return the turn with its figures only, which tables and comparisons of large runs keep in memory."""
+        scores = {metric: StoredScore(score.value, "") for metric, score in (self.scores or {}).items()}
+        return replace(self, user="", reply=None, phases={}, scores=scores, passages=UNSET, published=UNSET)
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,12 +27,10 @@ from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.measures import COSTS, LATENCY, LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.memory_view import MemoryView
-from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnFigures, TurnRow
+from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnRow
 
 MAX_CACHED_BYTES = 64 * 2**20
-"""Largest size of turn rows, in bytes, that stay in memory; larger files are decoded on each read."""
-
-_Turn = TypeVar("_Turn", bound=TurnRow | TurnFigures)
+"""Largest size of turn rows, in bytes, that stay in memory with their texts; those of larger files are read again."""
 
 
 class StoredRun:
@@ -166,24 +164,26 @@ class StoredRun:
         return views[flow or labels[0]]
 
     @cached_property
-    def _cached(self) -> list[TurnRow] | None:
-        size = sum(file.stat().st_size for file in self.folder.files(TURNS))
-        return self.folder.turns() if size <= MAX_CACHED_BYTES else None
+    def _is_large(self) -> bool:
+        return sum(file.stat().st_size for file in self.folder.files(TURNS)) > MAX_CACHED_BYTES
+
+    @cached_property
+    def _cached(self) -> list[TurnRow]:
+        return [*self.folder.latest_turns(texts=not self._is_large)]
 
     def rows(self, wanted: Callable[[TurnRow], bool] = lambda row: True) -> list[TurnRow]:
         """Return the turns that are `wanted`, by flow, conversation, epoch and number; the run may be running."""
-        read = self.folder.latest_turns(TurnRow, wanted) if self._cached is None else filter(wanted, self._cached)
-        return [*read]
+        return [*(self.folder.latest_turns(wanted) if self._is_large else filter(wanted, self._cached))]
 
     def turn_rows(self) -> list[TurnRow]:
         """Return the turns with their texts; raises RunError if the summary counts other turns."""
         return [*self._checked(self.rows())]
 
-    def map_turns(self) -> Iterable[TurnRow | TurnFigures]:
+    def map_turns(self) -> Iterator[TurnRow]:
         """Iterate over the turns, perhaps without their texts; raises RunError at a wrong turn or at the end."""
-        return self._checked(self.folder.latest_turns(TurnFigures) if self._cached is None else self._cached)
+        return self._checked(self._cached)
 
-    def _checked(self, rows: Iterable[_Turn]) -> Iterator[_Turn]:
+    def _checked(self, rows: Iterable[TurnRow]) -> Iterator[TurnRow]:
         number = 0
         for row in rows:
             number += 1
