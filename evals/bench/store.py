@@ -104,7 +104,6 @@ def rows(folder: Path, out: str) -> dict[str, float]:
     from pyarrow import parquet
 
     from agentlab.evals.report.export import export
-    from agentlab.evals.store.rows import TurnFigures
     from agentlab.lab.run import open_run
 
     run = open_run(folder / out)
@@ -118,7 +117,7 @@ def rows(folder: Path, out: str) -> dict[str, float]:
                     json.loads(line)
 
     def load() -> None:
-        for _ in run.folder.latest_turns(TurnFigures):
+        for _ in run.folder.latest_turns(texts=False):
             pass
 
     ways = {

@@ -25,7 +25,7 @@ from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.published.predictions import read_predictions, unknown_keys
+from agentlab.evals.published.predictions import read_predictions
 from agentlab.evals.published.reproduce import read_claims
 from agentlab.lab.run import open_run
 from agentlab.models import scripted
@@ -129,7 +129,7 @@ RUBRIC = b"mine: {asks: Is it?, sees: [reference], choices: {a: {worth: 1, means
 
 
 def predictions(file: Path) -> Any:
-    return unknown_keys(file), list(read_predictions(file))
+    return list(read_predictions(file))
 
 
 def data_set(file: Path) -> Any:

@@ -24,7 +24,7 @@ from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.published.predictions import read_predictions, unknown_keys
+from agentlab.evals.published.predictions import read_predictions
 from agentlab.evals.published.reproduce import read_claims
 from agentlab.flows.coordinator import state_file
 from agentlab.flows.ego.planner import read_step
@@ -177,7 +177,6 @@ def reads_memory(file: Path) -> None:
 
 
 def reads_predictions(file: Path) -> None:
-    unknown_keys(file)
     list(read_predictions(file))
 
 

@@ -28,7 +28,7 @@ from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import grade_rows, published_numbers
-from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions, unknown_keys
+from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions
 from agentlab.evals.store.atomic_folder import atomic_folder
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
@@ -101,13 +101,10 @@ def import_predictions(
     source, path = Path(predictions), Path(out)
     home = Path(dataset) if dataset is not None else source if source.is_dir() else source.parent
     files, data = prediction_files(source), load_dataset(home)
-    for file in files:
-        if unknown := unknown_keys(file):
-            note(f"{file}: unknown keys are ignored: {', '.join(map(repr, unknown[:10]))}")
     modules = [plugins.resolve("evals.scorers", name) for name in scorers]
     coverage, passages = AnswerCoverage(data), _passages_by_turn(data, home)
     with atomic_folder(path) as scratch:
-        rows = list(_rows(files, data, coverage, passages, partial(on_progress, "bytes read")))
+        rows = list(_rows(files, data, coverage, passages, partial(on_progress, "bytes read"), note))
         if not rows:
             raise DatasetError("the file has no answers", files[0])
         epochs = {epoch for _, epoch in coverage.answered}
@@ -133,6 +130,7 @@ def _rows(
     coverage: AnswerCoverage,
     passages_by_turn: PassagesByTurn,
     on_progress: Callable[[int, int], None],
+    note: Callable[[str], None],
 ) -> Iterator[TurnRow]:
     documents = {document.doc_id for document in data.documents}
     sizes = [file.stat().st_size for file in files]
@@ -142,7 +140,7 @@ def _rows(
         on_progress(before + position, sum(sizes))
 
     for file, size in zip(files, sizes, strict=True):
-        for line, row in read_predictions(file, read_to):
+        for line, row in read_predictions(file, read_to, note):
             if problem := coverage.add(row) or _problem(row.published):
                 raise DatasetError(problem, file, line)
             conversation = coverage.conversations[row.conversation]

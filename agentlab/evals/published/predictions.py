@@ -14,10 +14,9 @@ JSON list. An empty cell is unknown; an empty answer is a failed turn.
 
 from __future__ import annotations
 
-import contextlib
+import codecs
 import csv
 import io
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -87,56 +86,33 @@ def prediction_files(path: Path) -> list[Path]:
 
 
 def read_predictions(
-    file: Path, on_read: Callable[[int], None] = lambda position: None
+    file: Path,
+    on_read: Callable[[int], None] = lambda position: None,
+    note: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[int, Prediction]]:
     """Yield line numbers and rows of a file; raises DatasetError with file and line for a bad row.
 
-    `on_read` receives the number of bytes read, from time to time.
+    `on_read` receives the number of bytes read, from time to time, and `note` a line about unknown keys at the end.
     """
-    with _readable(file) as lines:
+    unknown: dict[str, None] = {}
+    failure = os_errors_as(partial(DatasetError, path=file), "cannot be read (", ")")
+    with failure, open_regular_file(file) as lines:
         rows = _read_csv(file, lines) if file.suffix == ".csv" else _read_lines(file, lines)
-        for count, row in enumerate(rows):
+        for count, (number, row) in enumerate(rows):
             if count % ROWS_BETWEEN_REPORTS == 0:
                 on_read(lines.tell())
-            yield row
+            yield number, _validated(row, file, number)
+            unknown |= dict.fromkeys(key for key in row if key not in KEYS)
+    if unknown:
+        note(f"{file}: unknown keys are ignored: {', '.join(map(repr, [*unknown][:10]))}")
 
 
-@contextlib.contextmanager
-def _readable(file: Path) -> Iterator[BufferedReader]:
-    with os_errors_as(partial(DatasetError, path=file), "cannot be read (", ")"), open_regular_file(file) as lines:
-        yield lines
-
-
-def unknown_keys(file: Path, rows: int = 1000) -> list[str]:
-    """Return unknown keys of the first rows; raises DatasetError if the file cannot be read."""
-    keys: list[str] = []
-    # `read_predictions` reports invalid CSV and long lines.
-    with _readable(file) as lines, contextlib.suppress(csv.Error, ValueError):
-        if file.suffix == ".csv":
-            with io.TextIOWrapper(lines, "utf-8-sig", "replace", newline="") as text:
-                keys = [name for name in next(csv.reader(iter_lines(text)), []) if not _is_part(name)]
-        else:
-            for line in itertools.islice(iter_lines(lines), rows):
-                with contextlib.suppress(ValueError):
-                    row = load_json(line)
-                    keys += row if isinstance(row, dict) else ()
-    return [key for key in dict.fromkeys(keys) if key not in KEYS]
-
-
-def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
-    decode = msgspec.json.Decoder(Prediction).decode
+def _read_lines(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Any]]:
     number = 0
     try:
-        for line in iter_lines(lines):
-            number += 1
-            try:
-                read = decode(line)
-            except (ValueError, RecursionError):
-                # `parse_line` is slower, gives better errors and accepts lone surrogates, which models write.
-                if not line.removeprefix(b"\xef\xbb\xbf").strip():
-                    continue
-                read = _validated(parse_line(line, file, number), file, number)
-            yield number, read
+        for number, line in enumerate(iter_lines(lines), 1):
+            if line.removeprefix(codecs.BOM_UTF8).strip():
+                yield number, parse_line(line, file, number)
     except ValueError as problem:
         raise DatasetError(str(problem), file, number + 1) from None
 
@@ -152,7 +128,7 @@ def _validated(row: Any, file: Path, number: int) -> Prediction:
         raise DatasetError(str(problem).replace("`", "").replace("$.", ""), file, number) from None
 
 
-def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Prediction]]:
+def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Any]]:
     before = csv.field_size_limit(MAX_CELL_CHARS)
     try:
         with io.TextIOWrapper(lines, "utf-8-sig", newline="") as text:
@@ -171,8 +147,7 @@ def _read_csv(file: Path, lines: BufferedReader) -> Iterator[tuple[int, Predicti
                 if len(cells) != len(columns):
                     problem = f"{len(cells)} cells in {len(columns)} columns"
                     raise DatasetError(problem, file, rows.line_num)
-                row = _from_cells(dict(zip(columns, cells, strict=True)), file, rows.line_num)
-                yield rows.line_num, _validated(row, file, rows.line_num)
+                yield rows.line_num, _from_cells(dict(zip(columns, cells, strict=True)), file, rows.line_num)
     except UnicodeDecodeError:
         raise DatasetError("the file is not UTF-8", file) from None
     except csv.Error as problem:
@@ -194,8 +169,8 @@ def _from_cells(cells: Mapping[str, str], file: Path, number: int) -> dict[str, 
             for part in between:
                 inner = inner.setdefault(part, {})
             inner[last] = _value(name, cell, file, number)
-        elif name in KEYS and cell:
-            row[name] = _value(name, cell, file, number)
+        elif cell and name not in TEXTS:
+            row[name] = _value(name, cell, file, number) if name in KEYS else cell
     return row
 
 
