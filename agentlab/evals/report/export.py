@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from agentlab.core.escaping import as_csv_cell, escape_surrogates
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
 
-ROWS_AT_ONCE = 20_000
 _TEXTS = ("flow", "dataset", "conversation", "category", "user", "reply", "error", "published")
 _FLOATS = ("wall_seconds", "latency_s", "cost_usd", "seconds")
 _NESTED = ("reply", "totals", "phases", "scores")
@@ -30,7 +29,7 @@ def export(run: StoredRun, to: str, file: Path) -> None:
     metrics = dict.fromkeys(metric for row in run.map_turns() for metric in row.scores or ())
     is_new = not file.exists()
     try:
-        _WRITERS[to](run, tuple(metrics), file)
+        (_write_csv if to == "csv" else _write_parquet)(_rows(run, tuple(metrics)), file)
     except OSError as problem:
         if is_new:
             file.unlink(missing_ok=True)  # a partial table looks like a complete one
@@ -51,17 +50,15 @@ def _rows(run: StoredRun, metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         yield {name: escape_surrogates(value) if isinstance(value, str) else value for name, value in cells.items()}
 
 
-def _write_csv(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
+def _write_csv(rows: Iterator[dict[str, Any]], file: Path) -> None:
+    first = next(rows)
     with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = None
-        for row in _rows(run, metrics):
-            if writer is None:
-                writer = csv.writer(opened)
-                writer.writerow(map(as_csv_cell, row))
-            writer.writerow(map(as_csv_cell, row.values()))
+        writer = csv.writer(opened)
+        writer.writerow(map(as_csv_cell, first))
+        writer.writerows(map(as_csv_cell, row.values()) for row in chain([first], rows))
 
 
-def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None:
+def _write_parquet(rows: Iterator[dict[str, Any]], file: Path) -> None:
     with needs("--to parquet", "parquet"):
         import pyarrow
         from pyarrow import parquet
@@ -71,13 +68,6 @@ def _write_parquet(run: StoredRun, metrics: tuple[str, ...], file: Path) -> None
             return pyarrow.string()
         return pyarrow.float64() if name in _FLOATS or name.startswith("score.") else pyarrow.int64()
 
-    rows = _rows(run, metrics)
-    batch = list(islice(rows, ROWS_AT_ONCE))
-    schema = pyarrow.schema([(name, column_type(name)) for name in batch[0]])
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while batch:
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-            batch = list(islice(rows, ROWS_AT_ONCE))
-
-
-_WRITERS: dict[str, Callable[[StoredRun, tuple[str, ...], Path], None]] = {"csv": _write_csv, "parquet": _write_parquet}
+    turns = [*rows]
+    schema = pyarrow.schema([(name, column_type(name)) for name in turns[0]])
+    parquet.write_table(pyarrow.Table.from_pylist(turns, schema=schema), file, compression="zstd")
