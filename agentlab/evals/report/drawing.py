@@ -45,10 +45,10 @@ class Picture:
 
 def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> Picture:
     """Draw flows by their means of two measures, with 95 % intervals; a line joins the Pareto front."""
-    drawn = [(n, name, a, b) for n, (name, a, b) in enumerate(points) if a[0] is not None and b[0] is not None]
+    drawn = [(n, name, _ends(a), _ends(b)) for n, (name, a, b) in enumerate(points) if None not in (a[0], b[0])]
     height, left, right, top, bottom = 340, 60, 20, 34, 44
-    x_scale = _Scale([value for _, _, a, _ in drawn for value in _ends(a)], left, WIDTH - right, x)
-    y_scale = _Scale([value for _, _, _, b in drawn for value in _ends(b)], height - bottom, top, y)
+    x_scale = _Scale([value for _, _, a, _ in drawn for value in a], left, WIDTH - right, x)
+    y_scale = _Scale([value for _, _, _, b in drawn for value in b], height - bottom, top, y)
     parts = []
     for tick in x_scale.ticks():
         parts.append(_line(x_scale(tick), top, x_scale(tick), height - bottom, LINE))
@@ -57,26 +57,23 @@ def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> 
         parts.append(_line(left, y_scale(tick), WIDTH - right, y_scale(tick), LINE))
         parts.append(_text(left - 6, y_scale(tick) + 4, format_number(tick), SOFT, "end"))
 
-    def better(measure: Measure, value: float | None) -> float:
-        assert value is not None
-        return value if measure.better == "higher" else -value
+    signs = [1 if each.better == "higher" else -1 for each in (x, y)]
+    means = [(a[0], b[0]) for _, _, a, b in drawn]
 
-    def is_dominated(a: Mean, b: Mean) -> bool:
-        return any(
-            better(x, c[0]) >= better(x, a[0]) and better(y, d[0]) >= better(y, b[0]) and (c[0], d[0]) != (a[0], b[0])
-            for _, _, c, d in drawn
-        )
+    def is_dominated(mean: tuple[float, float]) -> bool:
+        gains = (zip(signs, other, mean, strict=True) for other in means if other != mean)
+        return any(all(sign * more >= sign * less for sign, more, less in gain) for gain in gains)
 
-    front = sorted((a[0], b[0]) for _, _, a, b in drawn if not is_dominated(a, b))
+    front = sorted(mean for mean in means if not is_dominated(mean))
     path = " ".join(f"{x_scale(a):.1f},{y_scale(b):.1f}" for a, b in front)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{SOFT}" stroke-dasharray="4 4"/>')
     labels: list[tuple[float, float, float]] = []
-    for number, name, a, b in sorted(drawn, key=lambda point: point[3][0] or 0):
+    for number, name, a, b in sorted(drawn, key=lambda point: point[3][0]):
         colour, cx, cy = COLOURS[number % len(COLOURS)], x_scale(a[0]), y_scale(b[0])
-        if a[1]:
-            parts.append(_line(x_scale(a[1][0]), cy, x_scale(a[1][1]), cy, colour))
-        if b[1]:
-            parts.append(_line(cx, y_scale(b[1][0]), cx, y_scale(b[1][1]), colour))
+        if a[1:]:
+            parts.append(_line(x_scale(a[1]), cy, x_scale(a[2]), cy, colour))
+        if b[1:]:
+            parts.append(_line(cx, y_scale(b[1]), cx, y_scale(b[2]), colour))
         parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="6" fill="{colour}"/>')
         half = len(name) * LETTER / 2
         middle, line = min(max(left + half, cx), WIDTH - right - half), cy - 11
@@ -135,8 +132,7 @@ class _Scale:
             self.high = min(self.high, 1.02)
         self._start, self._end = start, end
 
-    def __call__(self, value: float | None) -> float:
-        assert value is not None
+    def __call__(self, value: float) -> float:
         return self._start + (value - self.low) / (self.high - self.low) * (self._end - self._start)
 
     def ticks(self) -> Iterator[float]:
