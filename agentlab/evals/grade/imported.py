@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.grader import FieldUnknown, grade
-from agentlab.evals.grade.imported_searches import ImportedSearches
+from agentlab.evals.grade.imported_searches import Searches, known_to, searches_of
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
@@ -81,7 +81,8 @@ def grade_rows(
     total.
     """
     conversations = {conversation.id: conversation for conversation in data.conversations}
-    sources, ranks = ImportedSearches(data.documents), {name: rank for rank, name in enumerate(conversations)}
+    documents = {document.doc_id: document for document in data.documents}
+    ranks = {name: rank for rank, name in enumerate(conversations)}
     flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
     common: dict[str, Any] = {} if embed is None else {"embed": embed}
     reported: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -91,17 +92,20 @@ def grade_rows(
             reported[name].add((row.conversation, row.turn))
 
     def lines() -> Iterator[bytes]:
+        trial, searches = None, dict[int, Searches]()
         for done, row in enumerate(rows):
             if done % ROWS_BETWEEN_REPORTS == 0:
                 on_progress(done, len(rows))
             conversation = conversations[row.conversation]
-            sources.add(row, conversation)
+            trial, searches = row.trial, searches if row.trial == trial else {}
+            searches[row.turn] = searches_of(row, documents)
+            earlier = [searches.get(n) for n in range(row.turn) if conversation.turns[n].scored]
             turn = conversation.turns[row.turn]
             scores: dict[str, StoredScore] = {}
             for scorer in scorers:
                 outcome: Any = None
                 if row.reply is not None:
-                    fields = common | sources.known_to(scorer)
+                    fields = common | known_to(scorer, row, searches[row.turn], earlier)
                     before, tools = conversation.turns[: row.turn], conversation.tools
                     outcome = Known(reply=Known(text=row.reply.text), turns_before=before, tools=tools, **fields)
                 scores |= grade(folder.path, row, turn, [scorer], outcome)
