@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -136,17 +135,11 @@ class RunFolder:
             self.write_json("summary.json", summary)
 
     def replace_lines(self, name: str, lines: Iterable[bytes]) -> None:
-        """Replace a file atomically with lines that need not fit in memory."""
+        """Replace a file atomically."""
         self.drop_summary()
-        fresh = self.path / f".{name}.{uuid.uuid4().hex}.new"
-        try:
-            with self._writing(name):
-                with fresh.open("wb") as file:
-                    file.writelines(lines)
-                fresh.replace(self.path / name)
-                self._drop_caches()
-        finally:
-            fresh.unlink(missing_ok=True)
+        with self._writing(name):
+            write_atomically(self.path / name, b"".join(lines))
+            self._drop_caches()
 
     def ledger_writer(self, trace: Trace) -> Callable[[Trace, Event], None]:
         """Return a listener that writes the events of a trace into the ledger, in their order.
