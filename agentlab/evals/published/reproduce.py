@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from agentlab.core import plugins
 from agentlab.core.errors import DatasetError
@@ -190,13 +191,9 @@ class Pack:
         why += f"; {' and '.join(others)} would reproduce it" if others else ""
         return check(ours=ours, verdict="differs", why=why)
 
-    @staticmethod
-    def _gives(name: str, claim: PublishedFigure, answers: Sequence[GradedAnswer]) -> bool:
-        rule = GRADERS[name]
-        if claim.metric not in rule.metric_names:
-            return False
+    def _gives(self, name: str, claim: PublishedFigure, answers: Sequence[GradedAnswer]) -> bool:
         try:
-            return claim.matches(sum(answer.grade(rule, claim.metric) for answer in answers) / len(answers))
+            return claim.matches(sum(map(self.measure(replace(claim, grader=name)), answers)) / len(answers))
         except NotReproducible:
             return False
 
