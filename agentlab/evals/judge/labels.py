@@ -30,19 +30,21 @@ _MARK = "\ufeff"
 
 
 class _Table:
-    """Columns of a label file and its rows with line numbers; empty if there is no file."""
+    """Columns of a label file and its rows, as line numbers and cells; empty if there is no file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._text = read_bytes(path, MAX_GENERATED_FILE_BYTES).decode() if path.exists() else ""
-        reader = csv.DictReader(io.StringIO(self._text.removeprefix(_MARK), newline=""))
-        self.rows: list[tuple[int, dict[Any, Any]]] = [(reader.line_num, row) for row in reader]
-        self.columns = [*(reader.fieldnames or ())]
+        reader = csv.reader(io.StringIO(self._text.removeprefix(_MARK), newline=""))
+        rows = [(reader.line_num, cells) for cells in reader if cells]
+        self.columns = rows[0][1] if rows else []
+        self.rows = rows[1:]
 
-    def replies(self) -> list[tuple[ReplyKey, int, dict[Any, Any]]]:
-        """Return key, line and cells of each row; raises DatasetError for a bad turn or epoch."""
+    def replies(self) -> list[tuple[ReplyKey, int, dict[str, Any]]]:
+        """Return key, line and cells by column of each row; raises DatasetError for a bad turn or epoch."""
         rows = []
-        for line, row in self.rows:
+        for line, cells in self.rows:
+            row = {**dict.fromkeys(self.columns), **dict(zip(self.columns, cells, strict=False))}
             try:
                 key = row["flow"], row["conversation"], int(row["turn"]), int(row.get("epoch") or 0)
             except (KeyError, TypeError, ValueError):
@@ -55,12 +57,7 @@ class _Table:
         written = io.StringIO(newline="")
         is_unix = "\n" in self._text and "\r\n" not in self._text
         writer = csv.writer(written, lineterminator="\n" if is_unix else "\r\n")
-        writer.writerow(self.columns)
-        for _, row in self.rows:
-            cells = [*map(row.get, self.columns), *row.get(None, [])]
-            while cells[-1] is None:
-                cells.pop()
-            writer.writerow(cells)
+        writer.writerows([self.columns, *(cells for _, cells in self.rows)])
         write_atomically(self._path.resolve(), _MARK * self._text.startswith(_MARK) + written.getvalue())
 
 
@@ -115,7 +112,7 @@ def add_rows(path: Path, rows: Sequence[dict[str, Any]]) -> int:
     if fresh:
         columns = [name for name in COLUMNS if not table.columns or any(row.get(name) for row in fresh)]
         table.columns += [name for name in columns if name not in table.columns]
-        table.rows += [(0, {name: as_csv_cell(row.get(name, "")) for name in table.columns}) for row in fresh]
+        table.rows += [(0, [str(as_csv_cell(row.get(name, ""))) for name in table.columns]) for row in fresh]
         table.write()
     return len(fresh)
 
@@ -124,9 +121,11 @@ def set_label(path: Path, row: dict[str, Any]) -> None:
     """Write a label into the row of its reply, or append a row for it. Raises OSError."""
     add_rows(path, [row])
     table = _Table(path)
-    for key, _, cells in table.replies():
+    column = table.columns.index("label")
+    for (key, *_), (_, cells) in zip(table.replies(), table.rows, strict=True):
         if key in _keys_of(row):
-            cells["label"] = str(row["label"])
+            cells += [""] * (column - len(cells))
+            cells[column : column + 1] = [str(row["label"])]
     table.write()
 
 
