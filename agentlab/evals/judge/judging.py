@@ -34,6 +34,7 @@ from agentlab.evals.judge.verdicts import read_verdict
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
+from agentlab.evals.store.measures import TurnKey
 from agentlab.evals.store.rows import TurnRow, encode
 from agentlab.evals.store.run import StoredRun
 from agentlab.session.session import Session
@@ -47,8 +48,6 @@ MAX_VERDICT_TOKENS = 4000
 """Default token limit of a verdict; a judge may think first. `generation.max_tokens` sets another limit."""
 FORMER_VERDICT_TOKENS = 24
 """Fixed limit of older versions: a judge with the default limit also looks up recordings made with it."""
-TurnKey = tuple[str, int, int]
-"""Conversation, turn, epoch."""
 
 
 class Judgement(Answer, frozen=True, kw_only=True):
