@@ -109,24 +109,20 @@ def _fitted(grid: Grid, width: int) -> list[Grid]:
     def badness(parts: list[Grid]) -> tuple[bool, int, int]:
         return any(_width(part) > width for part in parts), len(parts), sum(map(len, parts))
 
-    return min(([*_parts(_with_broken_headings(each), width)] for each in (grid, transposed)), key=badness)
+    return min((_parts(_with_broken_headings(each), width) for each in (grid, transposed)), key=badness)
 
 
-def _parts(grid: Grid, width: int) -> Iterator[Grid]:
-    """Yield the first column with as many of the others as fit, until all columns are included."""
-    columns = range(1, len(grid[0]))
-    chosen: list[int] = []
-    for column in columns:
-        if chosen and _width(_select(grid, [*chosen, column])) > width:
-            yield _select(grid, chosen)
-            chosen = []
-        chosen.append(column)
-    if chosen:
-        yield _select(grid, chosen)
-
-
-def _select(grid: Grid, columns: Sequence[int]) -> Grid:
-    return [[row[0], *(row[column] for column in columns)] for row in grid]
+def _parts(grid: Grid, width: int) -> list[Grid]:
+    """Return parts with the first column and as many of the others as fit."""
+    parts: list[Grid] = []
+    for column in range(1, len(grid[0])):
+        last = parts[-1] if parts else [row[:1] for row in grid]
+        wider = [[*cells, row[column]] for cells, row in zip(last, grid, strict=True)]
+        if not parts or _width(wider) > width:
+            parts.append([[row[0], row[column]] for row in grid])
+        else:
+            parts[-1] = wider
+    return parts
 
 
 def _with_broken_headings(grid: Grid) -> Grid:
