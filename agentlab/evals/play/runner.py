@@ -26,7 +26,7 @@ from agentlab.evals.play.fork import Fork
 from agentlab.evals.play.observer import RunObserver
 from agentlab.evals.play.player import Player
 from agentlab.evals.play.preflight import check_run, open_folder
-from agentlab.evals.play.shards import play_in_shards
+from agentlab.evals.play.shards import ShardedRun
 from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.progress import RunProgress
@@ -94,7 +94,7 @@ async def run(
                 options: dict[str, Any] = {"fork": fork, "watch": watch, "keep_failures": keep_failures}
                 played = await Player(bench, datasets, folder, on_progress, on_event, **options).play()
             else:
-                played = await play_in_shards(bench, datasets, folder, opened, on_progress, keep_failures)
+                played = await ShardedRun(bench, datasets, folder, on_progress, keep_failures).play(opened)
             if again := sum(flow.counts["asked_again"] for flow in played.flows.values()):
                 again += folder.header.get("asked_again", 0)
                 folder.write_json("run.json", {**folder.header, "asked_again": again})

@@ -104,41 +104,9 @@ async def _play(bench: Workbench, shard: ShardTask) -> Played:
         return await playing
 
 
-async def play_in_shards(
-    bench: Workbench,
-    datasets: tuple[Dataset, ...],
-    folder: RunFolder,
-    opened: Opener,
-    on_progress: Callable[[RunProgress], None],
-    keep_failures: bool,
-) -> Played:
-    """Play all shards of a run and return the merged outcome.
+class ShardedRun:
+    """A run whose shards are played by the workers of an executor."""
 
-    Raises RunError if a shard fails, or after more than MAX_WORKER_DEATHS worker deaths; `--resume` continues the run.
-    """
-    driver = _Driver(bench, datasets, folder, on_progress, keep_failures)
-    await driver.prepare()
-    folder.drop_summary()
-    try:
-        for deaths in range(1, MAX_WORKER_DEATHS + 2):
-            try:
-                with opened() as executor:
-                    return await driver.play(executor)
-            except BrokenExecutor:
-                log.info("a worker died (death %d)", deaths)
-        raise RunError(
-            f"{folder.path}: workers died {deaths} times, perhaps out of memory;"
-            " continue with --resume and fewer --workers"
-        )
-    except BaseException:
-        with contextlib.suppress(OSError):
-            driver.stop.touch()
-        raise
-    finally:
-        driver.forget_progress()
-
-
-class _Driver:
     def __init__(
         self,
         bench: Workbench,
@@ -147,7 +115,7 @@ class _Driver:
         on_progress: Callable[[RunProgress], None],
         keep_failures: bool,
     ) -> None:
-        self._bench, self._datasets = bench, datasets
+        self._bench, self._datasets, self._folder = bench, datasets, folder
         parts: int = folder.header["shards"]
         # Each worker reads the provider's limits itself and uses its part of them. The limits of the spec are split
         # here.
@@ -167,7 +135,7 @@ class _Driver:
             )
             for number in range(parts)
         ]
-        self.stop = folder.path / "shards" / "stop"
+        self._stop = folder.path / "shards" / "stop"
         self._played: dict[int, Played] = {}
         self._progress = [
             RunProgress(done=0, failed=0, total=turns_of(assignments(bench, datasets, shard.partition)))
@@ -176,7 +144,32 @@ class _Driver:
         """Latest progress of each shard."""
         self._tracker = ProgressTracker(sum(progress.total for progress in self._progress), on_progress)
 
-    async def prepare(self) -> None:
+    async def play(self, opened: Opener) -> Played:
+        """Play all shards and return the merged outcome.
+
+        Raises RunError if a shard fails, or after more than MAX_WORKER_DEATHS worker deaths; `--resume` continues.
+        """
+        await self._prepare()
+        self._folder.drop_summary()
+        try:
+            for deaths in range(1, MAX_WORKER_DEATHS + 2):
+                try:
+                    with opened() as executor:
+                        return await self._play(executor)
+                except BrokenExecutor:
+                    log.info("a worker died (death %d)", deaths)
+            raise RunError(
+                f"{self._folder.path}: workers died {deaths} times, perhaps out of memory;"
+                " continue with --resume and fewer --workers"
+            )
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._stop.touch()
+            raise
+        finally:
+            self._forget_progress()
+
+    async def _prepare(self) -> None:
         """Build the indexes that workers load from disk; raises ConfigError if the tasks cannot be pickled."""
         try:
             pickle.dumps(self._shards[0])
@@ -185,21 +178,21 @@ class _Driver:
                 f"an object cannot be sent to another process ({problem}); pass a name, such as the file of a flow,"
                 " or run without an executor"
             ) from None
-        self.stop.parent.mkdir(exist_ok=True)
+        self._stop.parent.mkdir(exist_ok=True)
         # Workers of an interrupted process may still run.
-        self.stop.touch()
+        self._stop.touch()
         for shard in self._shards:
             if shard.folder.exists():
                 with lock_run_folder(shard.folder, SECONDS_TO_END):
                     pass
-        self.stop.unlink()
-        self.forget_progress()
+        self._stop.unlink()
+        self._forget_progress()
         if self._bench.spec.mode == "live":
             for dataset in self._datasets:
                 for variant in self._bench.variants:
                     await self._bench.index(dataset.documents, variant.retrieval, self._tracker.report_indexing)
 
-    async def play(self, executor: Executor) -> Played:
+    async def _play(self, executor: Executor) -> Played:
         """Play the remaining shards; raises BrokenExecutor if a worker died, and keeps finished shards."""
         self._poll_workers()
         self._tracker.begin()
@@ -228,7 +221,7 @@ class _Driver:
             limits=_merge_limits([played.limits for played in parts]),
         )
 
-    def forget_progress(self) -> None:
+    def _forget_progress(self) -> None:
         for shard in self._shards:
             shard.progress.unlink(missing_ok=True)
 
