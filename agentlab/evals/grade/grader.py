@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def ledger_error(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> str:
-    """Return the reason why a conversation's events do not add up to its turns; "" if they do."""
-    return checked_costs(trace, rows, ended=ended)[1]
-
-
 def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tuple[Costs | None, str]:
     """Return the costs of all events of a conversation, None if not computed, and the fault or ""."""
     ended_turns = {row.turn for row in rows}

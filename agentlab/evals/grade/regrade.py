@@ -11,7 +11,7 @@ from agentlab.core.errors import RunError
 from agentlab.core.trace import Trace
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.grader import Grader, ledger_error
+from agentlab.evals.grade.grader import Grader, checked_costs
 from agentlab.evals.store.fold import Fold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.rows import TurnRow
@@ -56,7 +56,8 @@ async def regrade(
             folder.append_turn(rows[-1])
             done += 1
         on_progress(done, len(turns))
-        if fault := ledger_error(trace, rows, ended=complete):
+        costs, fault = checked_costs(trace, rows, ended=complete)
+        if fault:
             raise RunError(f"{folder.path}: {fault}; --resume plays it again")
-        fold.add(trace, rows)
+        fold.add(trace, rows, costs)
     folder.write_json("summary.json", summarise(folder.header, fold.flows, complete=complete, secrets=folder.secrets()))

@@ -22,7 +22,7 @@ from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import Conversation
 from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
-from agentlab.evals.grade.grader import Grader, checked_costs, ledger_error
+from agentlab.evals.grade.grader import Grader, checked_costs
 from agentlab.evals.play.budget import Budget
 from agentlab.evals.play.observer import OrderedFeed, RunObserver
 from agentlab.evals.play.plan import Trial
@@ -83,7 +83,7 @@ class Earlier:
         rows = self.rows(trial.key)
         if not {row.turn for row in rows} >= {*trial.conversation.scored_turns}:
             return False
-        return not rows or not ledger_error(self.trace(trial.key), rows, ended=True)
+        return not rows or not checked_costs(self.trace(trial.key), rows, ended=True)[1]
 
 
 class RunState:
