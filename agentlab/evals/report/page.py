@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,26 +53,23 @@ class Page:
 
 def report(run: StoredRun, other: StoredRun | None = None) -> Page:
     """Return the page of one run, or of two side by side; raises RunError if a run has not ended."""
-    data = contents([run] if other is None else [run, other])
-    return Page(document(data), data["title"])
-
-
-def contents(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """Return the data of the page, as plain JSON types."""
+    runs = [run] if other is None else [run, other]
     content = Content(runs)
     verdict, comparison = recommend(*runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
-    return {
-        "title": " and ".join(each.run_id for each in runs),
+    title = " and ".join(each.run_id for each in runs)
+    data = {
+        "title": title,
         "agentlab": __version__,
         "command": f"agentlab report {folders} -o run.html",
         "folders": folders,
         "verdict": verdict._asdict(),
         **content.as_json(comparison),
     }
+    return Page(_document(data), title)
 
 
-def document(data: Mapping[str, Any]) -> str:
+def _document(data: Mapping[str, Any]) -> str:
     """Return the page as HTML."""
     # A "<" in a text could close the element that contains the data.
     json_text = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
@@ -80,11 +78,7 @@ def document(data: Mapping[str, Any]) -> str:
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:; base-uri 'none'"
     parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": json_text}
     text = (HERE / "page.html").read_text(encoding="utf-8")
-    page, *pieces = text.split("{{")
-    for piece in pieces:
-        name, _, rest = piece.partition("}}")
-        page += parts[name] + rest
-    return page
+    return re.sub(r"{{(\w+)}}", lambda name: parts[name[1]], text)
 
 
 def _hash(text: str) -> str:
