@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import Usage
@@ -44,10 +45,9 @@ def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:
     if spec.mode == "replay":
         return f"{work}, all from recordings: no model calls, no cost"
 
-    def total(per_call: Callable[[str], float | None]) -> float | None:
+    def total(per_call: Callable[[str], float | None]) -> Any:
         amounts = [(made, per_call(v.model)) for made, v in zip(calls, variants, strict=True)]
-        sum_: float | None = exact_sum(None if each is None else made * each for made, each in amounts)
-        return sum_
+        return exact_sum(None if each is None else made * each for made, each in amounts)
 
     seconds, dollars = total(bench.seconds_per_call), total(lambda model: bench.prices.cost(model, ASSUMED_CALL_USAGE))
     minutes = "unknown time" if seconds is None else f"about {max(1, round(seconds / 60))} min"
