@@ -27,7 +27,7 @@ from agentlab.evals.compare.pairs import compare
 from agentlab.evals.compare.ship import plan_note
 from agentlab.evals.play.budget import estimate
 from agentlab.evals.report.gate_files import junit, markdown, save, write_reports
-from agentlab.evals.store.reuse import misses, reuse_lines
+from agentlab.evals.store.summary import misses, reuse_lines
 from agentlab.lab.forks import fork as fork_run
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run

@@ -2,15 +2,18 @@
 
     {"run_id": "first", ..., "seal": {"run.json": "<sha256>", ..., "summary.json": "<sha256 of the rest>"}}
 
-They detect an edit, a bad merge and an incomplete copy. They are no signature: they do not detect an edit whose author
-rewrites them. A run from before checksums has none.
+Checksums detect an edit, a bad merge and an incomplete copy. They are no signature: they do not detect an edit whose
+author rewrites them. A run from before checksums has none. A folder is written completely or not at all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +55,35 @@ def _hashes(folder: Path, summary: Mapping[str, Any], files: Iterable[ReadOnlyFi
             hashes[file.path.relative_to(folder).as_posix()] = hashlib.file_digest(file.at(), "sha256").hexdigest()
     content = {name: value for name, value in summary.items() if name != "seal"}
     return hashes | {"summary.json": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+RESUME_HINT = "progress is saved; fix the cause and rerun with --resume"
+
+
+class RunWriteError(RunError):
+    """Raised if a run cannot write a file; `why` is the system's message."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} cannot be written: {why}; {RESUME_HINT}")
+        self.why = why
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is renamed to `path` at the end, or deleted after an error.
+
+    Raises RunError if `path` is not empty or cannot be written.
+    """
+    with os_errors_as(RunError, f"{path} cannot be a run folder: "):
+        if path.is_dir() and any(path.iterdir()):
+            raise RunError(f"{path} is not empty; choose another folder for the run")
+        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+        scratch.mkdir(parents=True)
+    try:
+        yield scratch
+        scratch.replace(path)
+    except (OSError, RunWriteError) as problem:
+        why = problem.why if isinstance(problem, RunWriteError) else problem.strerror
+        raise RunError(f"{path} cannot be written: {why}") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

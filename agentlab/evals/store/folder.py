@@ -32,8 +32,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
-from agentlab.evals.store.atomic_folder import RunWriteError
-from agentlab.evals.store.checksums import verify_checksums, with_checksums
+from agentlab.evals.store.checksums import RunWriteError, verify_checksums, with_checksums
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
 from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnRow, encode, encode_line
 
