@@ -93,7 +93,7 @@ def timed(function: Any, *arguments: Any) -> Any:
 def play(folder: Path, conversations: int, workers: int, out: str) -> None:
     """One run, in a process of its own; prints wall, CPU of the busiest process, and megabytes of it."""
     import agentlab as al
-    from agentlab.evals.play.executors import EXECUTORS
+    from agentlab.evals.play.shards import EXECUTORS
 
     spec = {
         "datasets": [str(folder / f"data-{conversations}")],

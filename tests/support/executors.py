@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentlab.evals.play.executors import EXECUTORS
+from agentlab.evals.play.shards import EXECUTORS
 
 
 class AtOnce:

@@ -26,10 +26,9 @@ from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.fork import Fork
 from agentlab.evals.play.memory_pool import MemoryPool
-from agentlab.evals.play.observer import RunObserver
-from agentlab.evals.play.plan import WHOLE_RUN, Partition, Stopped, Trial, assignments, turns_of
+from agentlab.evals.play.plan import WHOLE_RUN, Partition, RunObserver, Stopped, Trial, assignments, turns_of
 from agentlab.evals.play.run_state import Played, RunState
-from agentlab.evals.store.atomic_folder import RESUME_HINT
+from agentlab.evals.store.checksums import RESUME_HINT
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.session.session import Session

@@ -2,21 +2,23 @@
 Memory holds only the conversations in flight.
 
 A resumed run reads its folder one conversation at a time and folds finished ones in. An unfinished one counts for the
-bill; its turns count only if it does not start again.
+bill; its turns count only if it does not start again. A conversation in which the provider failed starts again at that
+turn.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from agentlab.core.errors import RunError
-from agentlab.core.events import Event
+from agentlab.core.errors import RateLimited, Refused, Retryable, RunError, ServerFault, Unreachable
+from agentlab.core.events import Event, ModelCall
 from agentlab.core.messages import from_json
 from agentlab.core.trace import Costs, Trace
 from agentlab.data.conversations import Conversation
@@ -24,17 +26,50 @@ from agentlab.data.datasets import Dataset, conversation_name
 from agentlab.data.memory_sets import Question, ingest_name
 from agentlab.evals.grade.grader import Grader, checked_costs
 from agentlab.evals.play.budget import Budget
-from agentlab.evals.play.observer import OrderedFeed, RunObserver
-from agentlab.evals.play.plan import Trial
-from agentlab.evals.play.provider_failures import EarlierAnswers, first_provider_failure
+from agentlab.evals.play.plan import OrderedFeed, RunObserver, Trial
 from agentlab.evals.store.fold import FlowFold, Fold
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.ledger import LineIndex
 from agentlab.evals.store.rows import RESTART_MARKER, UNKNOWN, Quarantined, TrialKey, TurnRow
 from agentlab.evals.store.summary import costs_of
+from agentlab.wire.keys import in_flight_key
 from agentlab.wire.queue import QueuedModel
+from agentlab.wire.recorder import Recorder
+from agentlab.wire.recording_schema import Completed
 from agentlab.workbench.turn_driver import TurnResult
 from agentlab.workbench.workbench import Workbench
+
+_ERRORS = tuple(f"{kind.__name__}:" for kind in (Retryable, RateLimited, Unreachable, ServerFault, Refused))
+"""Errors of an outage, a limit or an account, which pass. A refused request stays refused."""
+
+
+def first_provider_failure(rows: Iterable[TurnRow]) -> int | None:
+    """Return the number of the first turn that failed because of the provider; None without one."""
+    return next((row.turn for row in rows if (row.error or "").startswith(_ERRORS)), None)
+
+
+class EarlierAnswers(Recorder):
+    """Completions of an earlier attempt at a live conversation, before the turn that failed."""
+
+    def __init__(self, events: Iterable[Event], until: int, model: QueuedModel, epoch: int) -> None:
+        super().__init__()
+        self._answers: defaultdict[str, list[Completed]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, ModelCall) and event.turn < until and event.completion and event.error is None:
+                key = in_flight_key(model.name, model.endpoint, event.request, epoch)
+                entry = Completed(
+                    key=key,
+                    request={"messages": [], "tools": []},
+                    repeat=len(self._answers[key]),
+                    seconds=event.seconds,
+                    completion=event.completion,
+                )
+                self._answers[key].append(entry)
+
+    def look_up(self, key: str) -> Any:
+        """Return the next completion of this key, or None; each one serves once, in its order."""
+        return self._answers[key].pop(0) if self._answers.get(key) else None
+
 
 log = logging.getLogger(__name__)
 

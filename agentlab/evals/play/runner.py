@@ -21,12 +21,11 @@ from msgspec.structs import replace
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
-from agentlab.evals.play.executors import executor_factory
 from agentlab.evals.play.fork import Fork
-from agentlab.evals.play.observer import RunObserver
+from agentlab.evals.play.plan import RunObserver
 from agentlab.evals.play.player import Player
 from agentlab.evals.play.preflight import check_run, open_folder
-from agentlab.evals.play.shards import ShardedRun
+from agentlab.evals.play.shards import ShardedRun, executor_factory
 from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.log import run_log
 from agentlab.evals.store.progress import RunProgress
