@@ -2,5 +2,5 @@
 
 `grader`: `Grader`, which applies the scorers to a turn and checks the ledger of a conversation.
 `fingerprints`: hashes of the grading code, which decide if two runs are comparable. `regrade`: grades a run again.
-`imported`, `imported_searches`: grades answers of other systems, and presents their passages as searches.
+`imported`: grades answers of other systems, and presents their passages as searches.
 """

@@ -1,25 +1,66 @@
-"""Grade imported answers, and add the scores that their source reports."""
+"""Grade imported answers, and add the scores that their source reports.
+
+Retrieval scorers see the documents that the source reports as searches.
+"""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from agentlab.core.events import Search
+from agentlab.core.messages import Passage
 from agentlab.data.datasets import Dataset
+from agentlab.data.documents import Document
 from agentlab.evals.grade.grader import FieldUnknown, grade
-from agentlab.evals.grade.imported_searches import Searches, known_to, searches_of
+from agentlab.evals.scorers import groundedness, lookup, ranking, retrieval
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
 from agentlab.evals.store.progress import ROWS_BETWEEN_REPORTS
 from agentlab.evals.store.rows import RESTART_MARKER, StoredScore, TurnRow, encode_line
 from agentlab.evals.store.summary import summarise
+
+READERS = (groundedness, ranking, retrieval)
+"""Scorers that read passages; `lookup` reads only whether there was a search."""
+
+
+Searches = tuple[Search, ...] | None
+"""Searches of a turn; None if its source does not report them."""
+
+
+def known_to(scorer: Any, row: TurnRow, now: Searches, before: Sequence[Searches]) -> dict[str, Any]:
+    """Return the fields of TurnOutcome that `scorer` may read, from the searches of the turn and of earlier ones."""
+    if scorer is lookup and isinstance(row.retrieval_steps, int):
+        return {"events": (_search(0, ()),) if row.retrieval_steps else ()}
+    if scorer not in READERS or now is None:
+        return {}
+    reported = [searches for searches in before if searches is not None]
+    fields = {"events": now, "events_before": tuple(chain.from_iterable(reported))}
+    return fields if len(reported) == len(before) else {"events": now}
+
+
+def searches_of(row: TurnRow, documents: Mapping[str, Document]) -> Searches:
+    """Return one search with the reported documents, none if there was no search, or None if unknown."""
+    if row.passages is UNSET or not documents.keys() >= {*row.passages}:
+        return () if row.retrieval_steps == 0 else None
+    passages = tuple(
+        Passage(id=each.doc_id, doc_id=each.doc_id, title=each.title, text=each.text, start=0, end=len(each.text))
+        for each in (documents[name] for name in row.passages)
+    )
+    return (_search(row.turn, passages),)
+
+
+def _search(turn: int, passages: tuple[Passage, ...]) -> Search:
+    return Search(id=0, turn=turn, phase="retrieve", query="", passages=passages)
+
 
 STORED = "published_"
 """Prefix of measures whose values the source reports; higher is better."""
@@ -29,21 +70,13 @@ def published_numbers(published: Mapping[str, Any], before: str = "") -> Iterato
     """Yield (name, number) of an answer's notes, such as `em` or `automatic_RougeL`; raters give their median."""
     for name, value in published.items():
         if isinstance(value, (int, float)):
-            yield before + name, _float(value)
+            yield before + name, float(value)
         elif isinstance(value, Mapping) and before.startswith("human"):
-            ratings = [_float(rating) for rating in value.values() if isinstance(rating, (int, float))]
+            ratings = [float(rating) for rating in value.values() if isinstance(rating, (int, float))]
             if ratings:
                 yield before + name, statistics.median(ratings)
         elif isinstance(value, Mapping):
             yield from published_numbers(value, f"{before}{name}_")
-
-
-def _float(number: float) -> float:
-    """Return the number as a float, infinite if it is too large; an import refuses infinity."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
 
 
 class Known:
