@@ -16,9 +16,9 @@ from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.evals.judge import judging
 from agentlab.evals.judge.judge_report import JudgeReport, replies
+from agentlab.evals.judge.judging import add_to_run, judge_scores
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
-from agentlab.evals.judge.scores import add_to_run, judge_scores
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 

@@ -44,7 +44,7 @@ class _Table:
         """Return key, line and cells by column of each row; raises DatasetError for a bad turn or epoch."""
         rows = []
         for line, cells in self.rows:
-            row = {**dict.fromkeys(self.columns), **dict(zip(self.columns, cells, strict=False))}
+            row: dict[str, Any] = {**dict.fromkeys(self.columns), **dict(zip(self.columns, cells, strict=False))}
             try:
                 key = row["flow"], row["conversation"], int(row["turn"]), int(row.get("epoch") or 0)
             except (KeyError, TypeError, ValueError):
