@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentlab.cli.parser import main
-from agentlab.evals.published.reproduce import reproduce
-from agentlab.evals.published.significance import analyse_significance
+from agentlab.evals.published.reproduce import analyse_significance, reproduce
 from support.predictions import PACKS, needs_packs, row, write_questions, write_rows
 
 NAMES = [f"q{n}" for n in range(20)]

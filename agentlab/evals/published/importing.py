@@ -29,7 +29,7 @@ from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.grade.imported import grade_rows, published_numbers
 from agentlab.evals.published.predictions import Prediction, prediction_files, read_predictions
-from agentlab.evals.store.atomic_folder import atomic_folder
+from agentlab.evals.store.checksums import atomic_folder
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.measures import MAX_VALUE, RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import TurnRow

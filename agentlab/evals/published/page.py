@@ -10,8 +10,7 @@ from agentlab.core.escaping import as_markdown
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS
-from agentlab.evals.published.reproduce import WRONG, FigureCheck, Reproduction
-from agentlab.evals.published.significance import SystemDifference, analyse_significance
+from agentlab.evals.published.reproduce import WRONG, FigureCheck, Reproduction, SystemDifference, analyse_significance
 
 MAX_REPEATED = 10
 """Maximum number of differing figures that the page repeats below its tables."""
