@@ -119,22 +119,14 @@ def _read_questions(
         if row.conversation_id not in sessions:
             raise DatasetError(f"conversation_id: {row.conversation_id!r} has no session", file, line)
         ids = turn_ids[row.conversation_id]
-        missing = [name for name in row.evidence_ids if name not in ids]
-        if missing:
+        if missing := [name for name in row.evidence_ids if name not in ids]:
             raise DatasetError(f"evidence_ids: {missing[0]!r} is not a session or turn of its conversation", file, line)
         evidence = [ids[name] for name in row.evidence_ids]
-        turn = Turn(
-            user=row.question,
-            speaker=row.speaker,
-            reference_answers=row.reference_answers,
-            unanswerable=row.unanswerable,
-            metadata={"evidence_turns": evidence} if evidence else {},
-        )
+        expected = row.model_dump(include={"speaker", "reference_answers", "unanswerable"})
+        turn = Turn(user=row.question, metadata={"evidence_turns": evidence} if evidence else {}, **expected)
         question = Question(
-            id=row.id,
+            **row.model_dump(include={"id", "source", "licence"}),
             turns=[turn],
-            source=row.source,
-            licence=row.licence,
             metadata={"category": row.category, "today": sessions[row.conversation_id][-1].date_time.isoformat()},
             memory_of=row.conversation_id,
         )
