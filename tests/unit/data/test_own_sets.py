@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from agentlab.data.datasets import load_dataset
+from agentlab.data.lint import lint
 from agentlab.knowledge.refusal import declines
 from support.paths import OWN, ROOT
 
 LAWS = load_dataset(ROOT / "datasets" / "laws")
+WORLDWIDE = load_dataset(OWN / "worldwide")
+ENGLISH = {c.id.partition("-")[2]: c for c in WORLDWIDE.conversations if c.metadata["language"] == "en"}
+OTHERS = [c for c in WORLDWIDE.conversations if c.metadata["language"] != "en"]
+NUMBER_WORDS = {"one": "1", "three": "3", "five": "5", "seven": "7", "eight": "8"}
 
 
 def test_laws_match_their_card():
@@ -101,3 +107,67 @@ def test_channel_matches_its_card_and_every_trap_has_its_bait():
             assert any(
                 set(answer.lower().split()) & set(text.lower().split()) for answer in turn.reference_answers
             ) or (any(answer.lower() in text.lower() for answer in turn.reference_answers)), question.id
+
+
+def numbers_of(text):
+    digits = re.sub(r"[a-z]+", lambda word: NUMBER_WORDS.get(word[0], word[0]), text)
+    return {number.replace(",", ".") for number in re.findall(r"\d+(?:[.,]\d+)?", digits)}
+
+
+def test_worldwide_matches_its_card_and_has_four_conversations_a_language():
+    card = (OWN / "worldwide" / "README.md").read_text()
+    languages = Counter(c.metadata["language"] for c in OTHERS)
+    assert languages == dict.fromkeys(("de", "es", "ru", "ar", "zh", "ja"), 4)
+    assert all(f"| `{language}` " in card for language in languages)
+    turns = [turn for c in OTHERS for turn in c.turns]
+    assert f"{len(OTHERS)} conversations ({len(turns)} turns)" in card
+    for key in ("kind", "answer"):
+        counts = Counter(turn.metadata[key] for turn in turns if key in turn.metadata)
+        assert all(f"| `{value}` | {n} |" in card for value, n in counts.items())
+    assert all(1 <= len(c.turns) <= 3 for c in OTHERS) and lint(WORLDWIDE) == ()
+
+
+def test_each_conversation_of_worldwide_has_an_english_counterpart_of_laws():
+    assert [d.model_dump() for d in WORLDWIDE.documents] == [d.model_dump() for d in LAWS.documents]
+    assert len(ENGLISH) == len(OTHERS)
+    laws = {c.id: {turn.user: turn for turn in c.turns} for c in LAWS.conversations}
+    for conversation in OTHERS:
+        name = conversation.id.partition("-")[2]
+        assert conversation.id == f"{conversation.metadata['language']}-{name}"
+        assert len(conversation.turns) == len(ENGLISH[name].turns), name
+        for turn, english in zip(conversation.turns, ENGLISH[name].turns, strict=True):
+            source = laws[f"laws-{name}"][english.user]
+            own = {"user", "reference_answers", "metadata"}
+            assert turn.model_dump(exclude=own) == english.model_dump(exclude=own) == source.model_dump(exclude=own)
+            assert turn.metadata == english.metadata, conversation.id
+            assert {k: v for k, v in english.metadata.items() if k != "answer"} == source.metadata, name
+            assert english.reference_answers == source.reference_answers, name
+            assert turn.user != english.user
+
+
+def test_each_number_of_a_worldwide_answer_is_in_a_quote_of_its_turn():
+    texts = {document.doc_id: document.text for document in WORLDWIDE.documents}
+    for conversation in WORLDWIDE.conversations:
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            evidence = turn.metadata.get("evidence", [])
+            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
+            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
+            assert bool(turn.relevant_doc_ids) == ("answer" in turn.metadata), where
+            quoted = set().union(*(numbers_of(e["quote"]) for e in evidence))
+            stated = [numbers_of(answer) for answer in turn.reference_answers]
+            assert all(each <= quoted for each in stated), where
+            assert any(stated) or turn.metadata.get("answer") != "number", where
+
+
+def test_worldwide_answers_are_in_the_language_of_the_question_first():
+    scripts = {"ru": "\u0400-\u04ff", "ar": "\u0600-\u06ff", "zh": "\u4e00-\u9fff", "ja": "\u3040-\u30ff"}
+    for conversation in OTHERS:
+        name, script = conversation.id.partition("-")[2], scripts.get(conversation.metadata["language"])
+        for turn, english in zip(conversation.turns, ENGLISH[name].turns, strict=True):
+            in_english = len(english.reference_answers)
+            own = turn.reference_answers[: len(turn.reference_answers) - in_english]
+            assert turn.reference_answers[len(own) :] == english.reference_answers, conversation.id
+            assert bool(own) == bool(in_english), conversation.id
+            assert script is None or all(re.search(f"[{script}]", text) for text in (turn.user, *own[:1])), name
+            assert not (turn.relevant_doc_ids and any(map(declines, own))), conversation.id
