@@ -12,7 +12,6 @@ A reader first indexes the lines of each conversation without decoding events. I
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from array import array
@@ -24,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlab.core.errors import RunError
-from agentlab.core.events import Decision, Event, ModelCall, Step, from_row, to_row
+from agentlab.core.events import Event, ModelCall, from_row, to_row
 from agentlab.core.files import ReadOnlyFile, iter_lines
 from agentlab.core.messages import Message, Request, ToolSpec, from_json, to_json
 from agentlab.core.strict_json import load_json, parse_json
@@ -34,7 +33,6 @@ from agentlab.wire.keys import settings_of
 
 TrialAttempt = tuple[TrialKey, int]
 _Row = TypeVar("_Row")
-_encode = msgspec.json.Encoder().encode
 PARTS = ("messages", "tools")
 _PARTS: dict[str, type[Any]] = {"message": Message, "tool_spec": ToolSpec}
 """Types of the parts that most requests of a conversation share."""
@@ -46,17 +44,12 @@ class LedgerEncoder:
     def __init__(self, trace: Trace) -> None:
         trial = {name: getattr(trace, name) for name in ("flow", "conversation", "epoch")}
         self._head = {**trial, "take": trace.attempt}
-        self._prefix = encode_line(self._head)[:-2] + b","
         self._hashes: dict[int, tuple[Any, str]] = {}
         """Parts of requests and their hashes, by `id`; keeping the part keeps its `id` unique."""
         self._written: set[str] = set()
 
     def of(self, event: Event) -> list[bytes]:
         """Return the line of the event, after the lines of new parts that its request uses."""
-        if isinstance(event, (Step, Decision)):
-            # Most events are of these types, and msgspec alone encodes them correctly.
-            with contextlib.suppress(ValueError):  # half a surrogate pair, which a model may write
-                return [self._prefix + _encode(event)[1:] + b"\n"]
         lines: list[bytes] = []
 
         def encode_part(value: Any) -> Any:
