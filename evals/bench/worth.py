@@ -44,7 +44,7 @@ from agentlab.data.memory_sets import Question
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import stem
 from agentlab.evals.scorers.words import normalise
-from agentlab.evals.store.memory_view import FactHistory, MemoryView
+from agentlab.evals.store.run import FactHistory, MemoryView
 from agentlab.lab.forks import fork
 from agentlab.lab.run import Run
 

@@ -4,15 +4,17 @@ run = StoredRun.open("results/first")
 run.turn_rows()                         # every turn, with its texts
 run.turn_values["tools"]                # the measures of each turn
 run.trace("tools", "laws-001")          # the events of one conversation
+run.memory("memory-007", "chatbox")     # the facts of one conversation; a notebook shows them as a table
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -20,14 +22,80 @@ from agentlab.core import plugins
 from agentlab.core.constants import IMPORTED
 from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.escaping import one_line
-from agentlab.core.messages import from_json
+from agentlab.core.events import Event, MemoryOp
+from agentlab.core.messages import Fact, from_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
 from agentlab.evals.store.measures import COSTS, LATENCY, LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
-from agentlab.evals.store.memory_view import MemoryView
 from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnRow
+
+if TYPE_CHECKING:
+    from agentlab.evals.store.frames import Frame
+
+
+@dataclass
+class FactHistory:
+    """Fact and its history; turns count from 1."""
+
+    fact: Fact
+    written: int | None = None
+    """The turn that wrote it; None if it existed before."""
+    replaced_by: str | None = None
+    read: list[int] = field(default_factory=list)
+    """Turns that recalled it."""
+
+
+class MemoryView:
+    """Facts of one conversation in one flow, in the order of their first operation.
+
+    Of earlier facts it contains only those that were read. It does not see a flow's own memory, such as that of `ego`.
+    """
+
+    def __init__(self, name: str, events: Iterable[Event]) -> None:
+        self.name = name
+        self.operations = [event for event in events if isinstance(event, MemoryOp)]
+        self.facts: dict[str, FactHistory] = {}
+        for op in self.operations:
+            for fact in op.facts:
+                history = self.facts.setdefault(fact.id, FactHistory(fact))
+                if op.op == "recall":
+                    history.read.append(op.turn + 1)
+                elif op.written:
+                    history.written = op.turn + 1
+                    if op.replaces in self.facts:
+                        self.facts[op.replaces].replaced_by = fact.id
+
+    @property
+    def stored(self) -> list[FactHistory]:
+        """Facts that are still stored at the end."""
+        return [history for history in self.facts.values() if history.replaced_by is None]
+
+    @property
+    def table(self) -> Frame:
+        """Table with one row per fact."""
+        from agentlab.evals.store.frames import frame_of
+
+        rows = [
+            {
+                "fact": history.fact.id,
+                "text": history.fact.text,
+                "about": history.fact.about,
+                "written in turn": "before" if history.written is None else str(history.written),
+                "read in turns": ", ".join(map(str, dict.fromkeys(history.read))),
+                "replaced by": history.replaced_by or "",
+            }
+            for history in self.facts.values()
+        ]
+        return frame_of(rows, ["fact", "text", "about", "written in turn", "read in turns", "replaced by"])
+
+    def __repr__(self) -> str:
+        return f"<MemoryView of {self.name}: {len(self.stored)} facts stored, {len(self.operations)} operations>"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
 
 MAX_CACHED_BYTES = 64 * 2**20
 """Largest size of turn rows, in bytes, that stay in memory with their texts; those of larger files are read again."""
