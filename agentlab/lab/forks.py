@@ -15,7 +15,7 @@ from agentlab.core import plugins
 from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError, RunError
 from agentlab.core.trace import turn_index
-from agentlab.evals.play.fork import Fork
+from agentlab.evals.play.player import Fork
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
 from agentlab.workbench.spec import FlowSpec, make_spec

@@ -2,6 +2,12 @@
 
 A turn that raises is a failed turn: it keeps its costs, scores 0 and is never dropped. Conversations are independent;
 the turns of one conversation are played in order.
+
+    fork = Fork(of="results/a", turn=2, source_variants={"tools": source_variant})
+
+A fork replays the first turns of another run and plays the rest with another variant. The source variant answers the
+first `turn` turns, from recordings only. Then the session switches to the new variant and keeps its history, memory and
+counters.
 """
 
 from __future__ import annotations
@@ -10,22 +16,23 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import Retryable, RunError
 from agentlab.core.events import Notice
 from agentlab.core.files import is_disk_full
-from agentlab.core.messages import ToolSpec, UserTurn
+from agentlab.core.messages import Reply, ToolSpec, UserTurn
+from agentlab.core.protocols import Memory
 from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import Dataset
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.play.fork import Fork
-from agentlab.evals.play.memory_pool import MemoryPool
+from agentlab.evals.play.memory_pool import MemoryPool, write_facts
 from agentlab.evals.play.plan import WHOLE_RUN, Partition, RunObserver, Stopped, Trial, assignments, turns_of
 from agentlab.evals.play.run_state import Played, RunState
 from agentlab.evals.store.checksums import RESUME_HINT
@@ -34,9 +41,59 @@ from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.session.session import Session
 from agentlab.tools.stub import StubTools
 from agentlab.wire.offline import refuse_connections
+from agentlab.wire.recorder import Recorder
 from agentlab.workbench.seat import Seat
 from agentlab.workbench.turn_driver import TurnDriver, TurnResult, log_failure
+from agentlab.workbench.variants import Variant
 from agentlab.workbench.workbench import Workbench
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """Fork of the run in the folder `of`.
+
+    `source_variants` maps a label of the new run to the variant that plays the first `turn` turns.
+    """
+
+    of: str
+    turn: int
+    source_variants: Mapping[str, Variant]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        flows = {label: variant.label for label, variant in self.source_variants.items()}
+        return {"of": self.of, "turn": self.turn, "flows": flows}
+
+    def recorder(self, bench: Workbench) -> Recorder:
+        """Return the recorder of the first turns, which replays only."""
+        return Recorder("replay", bench.recorder.recordings)
+
+    async def switch(
+        self, bench: Workbench, trial: Trial, session: Session, seat: Seat, opened: contextlib.AsyncExitStack
+    ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
+        """Switch the session to the new variant, and return its `respond`.
+
+        `seat` is that of the first turns; `opened` closes the resources of the new variant.
+        """
+        memory = await self._memory(bench, trial, session, opened)
+        index = await bench.index(trial.dataset.documents, trial.variant.retrieval)
+        new_seat = replace(seat, index=index, memory=memory, recorder=None)
+        session.switch_to(await bench.session(trial.variant, new_seat))
+        return trial.variant.respond
+
+    async def _memory(
+        self, bench: Workbench, trial: Trial, session: Session, opened: contextlib.AsyncExitStack
+    ) -> Memory | None:
+        """Return the session's memory; copy its facts if the new variant has another backend."""
+        before, after = self.source_variants[trial.variant.label].memory, trial.variant.memory
+        if before == after or after is None:
+            return session.memory if after is not None else None
+        memory, _ = await opened.enter_async_context(bench.memory(trial.variant))
+        facts = await session.memory.facts() if session.memory is not None else ()
+        if facts and memory is not None:
+            await write_facts(bench, memory, facts)
+        return memory
+
 
 log = logging.getLogger(__name__)
 MAX_CONSECUTIVE_UNREACHABLE = 10

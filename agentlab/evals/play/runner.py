@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from agentlab.core.errors import ConfigError
 from agentlab.core.stream import StreamItem
 from agentlab.core.trace import Trace
-from agentlab.evals.play.fork import Fork
 from agentlab.evals.play.plan import RunObserver
-from agentlab.evals.play.player import Player
+from agentlab.evals.play.player import Fork, Player
 from agentlab.evals.play.preflight import check_run, open_folder
 from agentlab.evals.play.shards import ShardedRun, executor_factory
 from agentlab.evals.store.folder import lock_run_folder
