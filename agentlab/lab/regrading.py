@@ -12,9 +12,8 @@ from agentlab.core.errors import RunError
 from agentlab.core.scratch import process_temp_folder
 from agentlab.data.datasets import Dataset, by_name, conversation_name
 from agentlab.evals.grade.fingerprints import fingerprints
-from agentlab.evals.grade.grader import Grader
+from agentlab.evals.grade.grader import Grader, regrade
 from agentlab.evals.grade.imported import STORED, grade_rows, published_numbers, read_turns
-from agentlab.evals.grade.regrade import regrade
 from agentlab.evals.store.folder import lock_run_folder
 from agentlab.evals.store.measures import RETRIEVAL_STEPS, check_primary
 from agentlab.evals.store.rows import UNKNOWN
