@@ -29,7 +29,7 @@ from agentlab.core.events import shorten
 from agentlab.core.trace import format_totals, turn_index
 from agentlab.data.conversations import Turn
 from agentlab.data.documents import load_documents
-from agentlab.evals.store.log import run_log
+from agentlab.evals.store.folder import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.chat_export import HISTORY_FOLDER, RECORDED
 from agentlab.lab.lab import Lab

@@ -20,8 +20,8 @@ from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
 from agentlab.evals.stats.planning import MARGIN
-from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import COSTS, format_number, measure, primary_family
+from agentlab.evals.store.run import notes_on_judges
 from agentlab.lab.run import Run
 
 MAX_FLIPS = 10

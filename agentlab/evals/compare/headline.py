@@ -24,7 +24,6 @@ from agentlab.evals.compare.family import MIN_DIFFERING
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, sides_of, winners
-from agentlab.evals.store.judges import notes_on_judges
 from agentlab.evals.store.measures import (
     LATENCY,
     answer_measure,
@@ -33,7 +32,7 @@ from agentlab.evals.store.measures import (
     primary_family,
     score_text,
 )
-from agentlab.evals.store.run import StoredRun
+from agentlab.evals.store.run import StoredRun, notes_on_judges
 
 USABLE = 0.2
 """Floor of the answer measure: a flow is unusable if the upper end of its interval is lower."""

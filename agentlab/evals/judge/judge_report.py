@@ -19,9 +19,8 @@ from agentlab.core.errors import RunError
 from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import KEYS, ReplyKey
 from agentlab.evals.stats.agreement import Agreement, Estimate, agreement, estimate
-from agentlab.evals.store.judges import MIN_LABELS, agreement_line, known_answers_line
 from agentlab.evals.store.rows import StoredScore
-from agentlab.evals.store.run import StoredRun
+from agentlab.evals.store.run import MIN_LABELS, StoredRun, agreement_line, known_answers_line
 
 
 def replies(run: StoredRun) -> list[ReplyKey]:

@@ -25,8 +25,7 @@ from agentlab.evals.play.plan import RunObserver
 from agentlab.evals.play.player import Fork, Player
 from agentlab.evals.play.preflight import check_run, open_folder
 from agentlab.evals.play.shards import ShardedRun, executor_factory
-from agentlab.evals.store.folder import lock_run_folder
-from agentlab.evals.store.log import run_log
+from agentlab.evals.store.folder import lock_run_folder, run_log
 from agentlab.evals.store.progress import RunProgress
 from agentlab.evals.store.run import StoredRun
 from agentlab.evals.store.summary import summarise

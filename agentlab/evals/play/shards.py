@@ -37,8 +37,7 @@ from agentlab.evals.play.player import Player
 from agentlab.evals.play.preflight import open_folder
 from agentlab.evals.play.run_state import Played
 from agentlab.evals.store.fold import Fold
-from agentlab.evals.store.folder import RunFolder, lock_run_folder
-from agentlab.evals.store.log import run_log
+from agentlab.evals.store.folder import RunFolder, lock_run_folder, run_log
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import BudgetSpec, LimitSpec, Spec
