@@ -16,7 +16,7 @@ from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import new_console, print_commands, print_line, print_table
-from agentlab.evals.store.measures import stops_of, summary_rows
+from agentlab.evals.store.measures import ABSTAINING, stops_of, summary_rows
 from agentlab.evals.store.rows import TurnRow
 from agentlab.lab.run import Run
 
@@ -94,7 +94,7 @@ def _unknown_scores(run: Run) -> Iterator[str]:
     turns_by_score = defaultdict[str, list[str]](list)
     for row in run.map_turns() if run.result.mode != IMPORTED else ():
         for name, score in (row.scores or {}).items():
-            if score.value is None:
+            if score.value is None and name not in ABSTAINING:
                 turns_by_score[name].append(f"turn {row.turn + 1} of {row.conversation} by {row.flow}")
     for name, turns in turns_by_score.items():
         rest = f" and {len(turns) - 1} more" if len(turns) > 1 else ""

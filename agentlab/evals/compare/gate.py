@@ -339,6 +339,9 @@ def evaluate_measures(
     else:
         verdicts = tested(members)
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
+    left_out = [f"{m.paired.left_out} of {m.paired.measure.name} of {m.flow}" for m in members if m.paired.left_out]
+    if left_out:
+        notes.append(f"turns that one side leaves undecided, so not gated: {', '.join(left_out)}")
     live = [each for each in verdicts if each.advises == MEASURED_LIVE and each.measure.name in primary]
     if live:
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")

@@ -14,7 +14,7 @@ from agentlab.core.constants import JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX
 from agentlab.core.errors import RunError
 from agentlab.evals.stats.agreement import Estimate, estimate
 from agentlab.evals.stats.intervals import Column, score_ends
-from agentlab.evals.store.measures import COSTS, Measure, TurnKey, Values, measure, turn_name
+from agentlab.evals.store.measures import ABSTAINING, COSTS, Measure, TurnKey, Values, measure, turn_name
 
 
 class TurnTable:
@@ -74,6 +74,8 @@ class PairedMeasure:
     """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
     longest: int = 0
     """Turns of the longest conversation of the data set, over all epochs, as far as it is known."""
+    left_out: int = 0
+    """Turns that one side alone leaves undecided."""
     corrected: Estimate | None = None
     """Mean loss by human labels, for a judge's measure with enough labels: its own scores decide nothing."""
 
@@ -173,9 +175,12 @@ def pair_measure(
 ) -> PairedMeasure:
     """Pair a measure of two tables with the same keys; `stops` are the declared stops of B, by cost.
 
-    Raises RunError if only one side has a score on a turn.
+    A turn that one side leaves undecided is left out. Raises RunError if only one side has a score on another turn.
     """
     (x, in_a), (y, in_b) = a.column(name), b.column(name)
+    left_out = int((in_a != in_b).sum()) if name in ABSTAINING else 0
+    if left_out:
+        in_a = in_b = in_a & in_b
     for index in np.flatnonzero(in_a != in_b).tolist():
         turn = turn_name(a.keys[index])
         raise RunError(f"{turn} has {name} on one side only; regrade both runs with `agentlab score`")
@@ -195,6 +200,7 @@ def pair_measure(
         stop=stops.get(name),
         corrected=corrected,
         longest=a.longest,
+        left_out=left_out,
     )
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Score:
     """Value of one metric on one turn, with a reason for the reader."""
 
-    value: float
+    value: float | None
+    """None if the scorer cannot decide (`measures.ABSTAINING`); the reason says why."""
     reason: str
 
 

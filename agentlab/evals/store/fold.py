@@ -19,6 +19,7 @@ from agentlab.core.constants import INGEST_FAILED, LOOKUP_DOCUMENTS, MEMORY_UNAV
 from agentlab.core.events import ANSWERING, Event, ModelCall, Notice, Search
 from agentlab.core.trace import Costs, Totals, Trace, billed_totals
 from agentlab.data.conversations import INGEST_PREFIX
+from agentlab.evals.store.measures import ABSTAINING
 from agentlab.evals.store.rows import TrialKey, TurnRow
 
 NOT_RECORDED_REASON = "not recorded"
@@ -107,7 +108,8 @@ class FlowFold:
         self.counts["unknown_latencies"] += row.latency_s is None
         self.latencies.extend((rank, row.epoch, row.turn, 0, row.latency_s or 0.0))
         for position, (metric, score) in enumerate((row.scores or {}).items()):
-            value = math.nan if score.value is None else score.value
+            unknown = math.inf if metric in ABSTAINING else math.nan  # infinite: the turn is not decided
+            value = unknown if score.value is None else score.value
             self.scores[metric].extend((rank, row.epoch, row.turn, position, value))
             self.counts["ungraded"] += score.reason.startswith(NOT_RECORDED_REASON)
 

@@ -98,6 +98,9 @@ ANSWER = "answer_correctness", "answer_f1"
 QUALITIES = (*ANSWER, "refusal_accuracy", "tool_f1", "lookup_accuracy", "memory_recall", "memory_write_recall")
 """Quality metrics in order of preference: the first three graded ones are primary if a spec names none."""
 
+ABSTAINING = ("answer_correctness", "refusal_accuracy", "answered")
+"""Metrics whose scorer may leave a turn undecided: a score without a value. Such a turn counts in no mean."""
+
 
 STEPS = (
     *("lookup_accuracy", "memory_recall", "memory_write_recall", "memory_write_precision", "memory_restraint"),
@@ -174,7 +177,11 @@ def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
 
 def measures_of(row: TurnRow) -> Values:
     costs = row.costs()
-    scores = {metric: score.value for metric, score in (row.scores or {}).items()}
+    scores = {
+        metric: score.value
+        for metric, score in (row.scores or {}).items()
+        if score.value is not None or metric not in ABSTAINING
+    }
     return {name: costs[name] for name in _COSTS if name in costs} | scores
 
 
@@ -249,9 +256,12 @@ def _latency(flow: FlowSummary) -> str:
 
 
 def score_text(score: MetricSummary | None) -> str:
-    """Return mean and 95 % interval, and the number of turns if all are right or wrong; "-" if unknown."""
-    if score is None or score.mean is None:
+    """Return mean, 95 % interval, the number of turns if all are right or wrong, and the undecided; "-" if unknown."""
+    if score is None:
         return "-"
+    undecided = f" ({score.undecided} not decided)" if score.undecided else ""
+    if score.mean is None:
+        return f"-{undecided}"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
     equal = {1.0: f" (all {score.n} right)", 0.0: f" (none of {score.n} right)"}.get(score.mean, "")
-    return f"{score.mean:.2f}{interval}{equal}"
+    return f"{score.mean:.2f}{interval}{equal}{undecided}"

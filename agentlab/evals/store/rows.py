@@ -138,6 +138,9 @@ class MetricSummary(Struct, frozen=True, kw_only=True):
     ci95: tuple[float, float] | None
     """None if there are too few conversations for an interval."""
     n: int
+    """Turns with a value."""
+    undecided: int | UnsetType = UNSET
+    """Turns that the scorer left undecided; they count in no mean."""
 
 
 class Latency(TypedDict):

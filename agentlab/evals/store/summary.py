@@ -140,13 +140,15 @@ def costs_of(events: Sequence[Event]) -> dict[str, Any]:
 def summarise_score(values: Sequence[float] | np.ndarray, clusters: Sequence[str] | np.ndarray) -> MetricSummary:
     """Return mean, 95 % interval and count of one score per turn and the conversation of each turn.
 
-    A mean with an unknown part (NaN) is unknown.
+    A mean with an unknown part (NaN) is unknown. Undecided turns (infinite) are left out and counted.
     """
-    scores = np.asarray(values, dtype=float)
-    if np.isnan(scores).any():
-        return MetricSummary(mean=None, ci95=None, n=len(scores))
+    decided = ~np.isinf(np.asarray(values, dtype=float))
+    scores, clusters = np.asarray(values, dtype=float)[decided], np.asarray(clusters)[decided]
+    counts: dict[str, Any] = {"n": len(scores), "undecided": int((~decided).sum()) or UNSET}
+    if np.isnan(scores).any() or not len(scores):
+        return MetricSummary(mean=None, ci95=None, **counts)
     mean, interval = mean_interval(Column(*by_cluster(scores, clusters), score_ends(scores)))
-    return MetricSummary(mean=mean, ci95=interval, n=len(scores))
+    return MetricSummary(mean=mean, ci95=interval, **counts)
 
 
 SHOWN = 5
