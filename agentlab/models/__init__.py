@@ -4,9 +4,8 @@ The name of the file is the name of the provider: `openai/gpt-x` is `openai.conn
 SDK when it connects.
 
 Providers: `openai`, `azure`, `gemini`, `local/`, `scripted` (for tests). `embedders/`: embedders. Shared code:
-`provider` (the base of a provider), `keys` (API keys and their pauses); `chat_model` with `chat_writing`,
-`chat_parameters`, `chat_reading` and
-`refusals` (errors of servers, and the wait they ask for); `openai_connection`, `azure_connection`, `bounded_http`.
+`provider` (the base of a provider), `keys` (API keys and their pauses), `openai_connection`; `chat_model` with
+`chat_writing`, `chat_parameters`, `chat_reading` and `refusals` (errors of servers, and the wait they ask for).
 `agentlab doctor` knows a new provider by `KEYS` and `EXTRAS` in cli/doctor.py, its price by core/prices.yaml.
 Weights: `weights`, `sources`, and `catalogue.yaml` with their hashes.
 """

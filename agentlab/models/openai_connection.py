@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from agentlab.core.errors import BadRequest, ModelError
+from agentlab.core import secrets
+from agentlab.core.errors import BadRequest, ConfigError, ModelError, ServerFault, UnreadableAnswer
 from agentlab.models.chat_parameters import refused_parameter
-from agentlab.models.keys import KeyRing
+from agentlab.models.keys import KeyRing, clean_key, load_keys, shared_ring
 from agentlab.models.refusals import lost_connection, read_refusal, read_server_error
 from agentlab.wire.limits import CURRENT
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
 LINGERING_SECONDS = 0.05
+MAX_BYTES = 64 * 2**20
+"""Largest size of one answer, with everything around its text."""
+MAX_ERROR_BYTES = 65_536
+"""Bytes of a refusal that are read."""
+MAX_REDIRECTS = 5
+TOKEN = "AZURE_OPENAI_AD_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class Connection:
@@ -66,7 +74,7 @@ class Connection:
             post: Any = self.client(key).post
             response = await post(path, cast_to=httpx2.Response, body=body, stream=True, stream_cls=openai.AsyncStream)
             async with contextlib.aclosing(response):
-                pieces = aiter(response.stream)
+                pieces = _limited(response.stream)
                 answered = await read(pieces)
                 # A connection whose answer is read to its end is used again; the end may come a moment later.
                 with contextlib.suppress(TimeoutError):
@@ -89,19 +97,20 @@ class Connection:
 
     def client(self, key: str) -> openai.AsyncOpenAI:
         """Return the SDK's client for a key; all keys share connections, which belong to the running event loop."""
-        if key not in self._clients:
-            import httpx2
+        import httpx2
+        import openai
 
-            from agentlab.models.bounded_http import http_client
-
-            self._http = self._http or http_client()
-            self._clients[key] = self.connect(
-                key,
-                http_client=self._http,
-                max_retries=0,
+        if self._http is None:
+            self._http = openai.DefaultAioHttpClient(
+                # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
+                limits=httpx2.Limits(max_connections=0),
                 timeout=httpx2.Timeout(min(self.timeout, SILENCE_SECONDS), pool=None),
-                default_headers={"Accept-Encoding": "identity"},
+                max_redirects=MAX_REDIRECTS,
+                event_hooks={"response": [_check_head]},
             )
+        if key not in self._clients:
+            headers = {"Accept-Encoding": "identity"}
+            self._clients[key] = self.connect(key, http_client=self._http, max_retries=0, default_headers=headers)
         return self._clients[key]
 
     def connect(self, key: str, **options: Any) -> openai.AsyncOpenAI:
@@ -121,3 +130,64 @@ class Connection:
             await self._http.aclose()
             self._http = None
             self._clients.clear()
+
+
+class AzureConnection(Connection):
+    """One resource and its keys or token; the SDK puts the deployment into the address."""
+
+    def connect(self, key: str, **options: Any) -> openai.AsyncAzureOpenAI:
+        import openai
+
+        credential: Any = {"azure_ad_token" if os.environ.get(TOKEN) else "api_key": key}
+        return openai.AsyncAzureOpenAI(azure_endpoint=self.base_url or "", **credential, **options)
+
+
+def azure_connection(timeout: float) -> AzureConnection:
+    """Return the connection to the resource that the environment names; raises ConfigError for what it lacks.
+
+    The resource needs `AZURE_OPENAI_ENDPOINT`, `OPENAI_API_VERSION`, and `AZURE_OPENAI_API_KEY` (or several keys of
+    `azure` in the key file) or `AZURE_OPENAI_AD_TOKEN`.
+    """
+    token = os.environ.get(TOKEN)
+    given = (token,) if token else load_keys("azure", "AZURE_OPENAI_API_KEY")
+    keys = tuple(clean_key(key, "the key of azure") for key in given)
+    lacking = [name for name in ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION") if not os.environ.get(name)]
+    lacking += [] if keys else ["AZURE_OPENAI_API_KEY"]
+    if lacking:
+        raise ConfigError(f"azure needs {' and '.join(lacking)}: the portal shows it beside the resource")
+    secrets.register(keys, "a key of azure")
+    return AzureConnection(os.environ["AZURE_OPENAI_ENDPOINT"].strip(), shared_ring("azure", keys), timeout)
+
+
+async def _check_head(response: httpx2.Response) -> None:
+    """Report the limits in the headers of an answer; raises ModelError for an answer that is not to be read."""
+    import httpx2
+
+    if (ticket := CURRENT.get()) is not None:
+        ticket.observe_headers(response.headers)
+    if response.has_redirect_location:
+        target, url = response.url.join(response.headers["location"]), response.url
+        if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
+            origin = target.copy_with(path="/", query=None, fragment=None)
+            raise ModelError(f"the server redirects to {origin}; set that address, if you trust it")
+    # The request rules it out, and the size of its content is unknown before it is unpacked.
+    elif response.headers.get("content-encoding", "identity") != "identity":
+        raise UnreadableAnswer("the server compresses its answers, although the request rules that out")
+    elif response.is_error:
+        body: Any = response.stream
+        text = b""
+        async for piece in body:
+            text += piece
+            if len(text) > MAX_ERROR_BYTES:
+                break  # the first words of a refusal suffice
+        await body.aclose()
+        response.stream = httpx2.ByteStream(text)
+
+
+async def _limited(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in body:
+        size += len(piece)
+        if size > MAX_BYTES:
+            raise ServerFault(f"the server sent more than {MAX_BYTES} bytes")
+        yield piece

@@ -18,7 +18,7 @@ from agentlab.core.constants import USAGE_UNKNOWN
 from agentlab.core.errors import ModelError, RateLimited, Retryable
 from agentlab.core.messages import Message, Request
 from agentlab.evals.play import player
-from agentlab.models import bounded_http, openai
+from agentlab.models import openai, openai_connection
 from agentlab.models.embedders import openai as embedders
 from agentlab.models.scripted import Scripted
 from agentlab.wire import retries
@@ -165,7 +165,7 @@ async def test_an_answer_that_is_packed_unasked_is_refused_before_it_is_unpacked
 
 @pytest.mark.parametrize("line_end", [b"", b"\n\n"], ids=["one line", "many lines"])
 async def test_an_answer_has_a_size_at_most(monkeypatch, line_end):
-    monkeypatch.setattr(bounded_http, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(openai_connection, "MAX_BYTES", 100_000)
     flood = (b": nothing" + line_end) * 50_000
     with pytest.raises(Retryable, match="more than 100000 bytes"):
         await served(sending(flood), complete)

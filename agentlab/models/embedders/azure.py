@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentlab.models.azure_connection import azure_connection
 from agentlab.models.embedders.openai_embedder import OpenAIEmbedder
+from agentlab.models.openai_connection import azure_connection
 
 
 def identity(name: str) -> tuple[str, str]:
