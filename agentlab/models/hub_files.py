@@ -12,8 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from agentlab.core.errors import ConfigError, WeightsError, os_errors_as
-from agentlab.models.sources import Hub, SourceFailed
-from agentlab.models.weights import Progress, WeightFile, ensure_file, home, is_verified, known_digest, refuse_offline
+from agentlab.models.sources import Hub
+from agentlab.models.weights import Progress, WeightFile, ensure_file, home, is_verified, known_digest
 
 PREFIX = "hf:"
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)/((?:[\w.+-]+/)*[\w.+-]+\.gguf)(?:@([0-9a-f]{64}))?", re.IGNORECASE | re.ASCII)
@@ -63,22 +63,11 @@ def fetch(file: HubFile, progress: Progress = lambda name, done, total: None) ->
     """
     sha256 = file.pin or known_digest(file.target) or ""
     source = Hub(repo=file.repo, path=file.path)
+    wanted = WeightFile(name=file.path, bytes=0, sha256=sha256, sources=(source,))
     with os_errors_as(WeightsError, f"cannot write {file.target}: "):
-        size = file.target.stat().st_size if file.target.is_file() else 0
-        wanted = WeightFile(name=file.path, bytes=size, sha256=sha256, sources=(source,))
-        if sha256 and is_verified(file.target, wanted):
-            return file.target
-        refuse_offline(file.target, f"put the file at {file.target}")
-        wanted = WeightFile(name=file.path, bytes=_size(file, source), sha256=sha256, sources=(source,))
-        ensure_file(file.target, wanted, "chat", progress)
+        if not (sha256 and is_verified(file.target, wanted)):
+            ensure_file(file.target, wanted, "chat", progress)
     return file.target
-
-
-def _size(file: HubFile, source: Hub) -> int:
-    try:
-        return source.size()
-    except SourceFailed as failure:
-        raise WeightsError(f"{source.label} does not have {file.name}: {failure}; set HF_ENDPOINT") from None
 
 
 def files_here() -> list[tuple[HubFile, str]]:

