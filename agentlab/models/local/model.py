@@ -27,22 +27,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from agentlab.core.errors import (
-    BadRequest,
-    ConfigError,
-    ContextOverflow,
-    ModelError,
-    Unreachable,
-    UnreadableAnswer,
-    WeightsError,
-)
+from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
 from agentlab.models import hub_files, weights
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
 from agentlab.models.local.trial import MEASURED, Trial, file_id, load_or_run
 from agentlab.models.provider import Provider, read_usage
-from agentlab.models.refusals import read_refusal
+from agentlab.models.refusals import parse_server_error, read_refusal
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
@@ -56,18 +48,12 @@ SILENCE_SECONDS = 900
 EXIT_SECONDS = 5
 
 
-def connect(
-    name: str,
-    *,
-    context: int = 8192,
-    threads: int | None = None,
-    prompt_cache: int | None = None,
-) -> LocalModel:
+def connect(name: str, *, context: int = 8192, prompt_cache: int | None = None) -> LocalModel:
     """Return the embedded model `name`, a name of the catalogue or a GGUF file; the first call loads it.
 
-    `context` is in tokens, prompt and reply together; `threads` defaults to the usable cores. `prompt_cache` is in MiB
-    and defaults to `AGENTLAB_PROMPT_CACHE`, else to 0. A cache saves reading the same prompt prefix again, but replies
-    may then depend, by rounding, on earlier requests. Raises ConfigError.
+    `context` is in tokens, prompt and reply together. `prompt_cache` is in MiB and defaults to `AGENTLAB_PROMPT_CACHE`,
+    else to 0. A cache saves reading the same prompt prefix again, but replies may then depend, by rounding, on earlier
+    requests. Raises ConfigError.
     """
     prompt_cache = _prompt_cache() if prompt_cache is None else prompt_cache
     if (path := _own_file(name)) is not None:
@@ -75,15 +61,15 @@ def connect(
             own = os.environ.get("AGENTLAB_LOCAL_MODEL")
             given = f"AGENTLAB_LOCAL_MODEL={own}" if own else f"local/{name}"
             remedy = "give the path of a GGUF file" + (" or unset it" if own else "")
-            raise ConfigError(f"{given} is not a file; {remedy}")
-        return LocalModel(path.stem, lambda: path, context, threads, prompt_cache, trial=None)
+            raise errors.ConfigError(f"{given} is not a file; {remedy}")
+        return LocalModel(path.stem, lambda: path, context, prompt_cache, trial=None)
     if (file := hub_files.parse(name)) is not None:
-        return LocalModel(file.name, lambda: hub_files.fetch(file), context, threads, prompt_cache, trial=None)
+        return LocalModel(file.name, lambda: hub_files.fetch(file), context, prompt_cache, trial=None)
     entry = weights.entry(name)
     if entry.kind != "chat":
-        raise ConfigError(f"local/{name} is not a chat model; known: {', '.join(weights.names('chat'))}")
+        raise errors.ConfigError(f"local/{name} is not a chat model; known: {', '.join(weights.names('chat'))}")
     only = entry.files[0].name
-    return LocalModel(name, lambda: weights.fetch(name)[only], context, threads, prompt_cache)
+    return LocalModel(name, lambda: weights.fetch(name)[only], context, prompt_cache)
 
 
 def _own_file(name: str) -> Path | None:
@@ -97,7 +83,9 @@ def _own_file(name: str) -> Path | None:
 def _prompt_cache() -> int:
     given = os.environ.get("AGENTLAB_PROMPT_CACHE", "0")
     if not given.isdecimal():
-        raise ConfigError(f"AGENTLAB_PROMPT_CACHE={given} is not a number of MiB; give one, such as 1000, or unset it")
+        raise errors.ConfigError(
+            f"AGENTLAB_PROMPT_CACHE={given} is not a number of MiB; give one, such as 1000, or unset it"
+        )
     return int(given)
 
 
@@ -145,7 +133,6 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         name: str,
         weights_file: Callable[[], Path],
         context: int = 8192,
-        threads: int | None = None,
         prompt_cache: int = 0,
         *,
         trial: Trial | None = MEASURED,
@@ -154,9 +141,13 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         self._model = name
         self._weights_file = weights_file
         self._context = context
-        self._threads = threads or _usable_cores()
-        self._prompt_cache = prompt_cache
         self._key = secrets.token_hex(16)
+        self._settings = {
+            "context": context,
+            "threads": _usable_cores(),
+            "prompt_cache": prompt_cache,
+            "key": self._key,
+        }
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -190,7 +181,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         messages = protocol.render(request, offered, self.format_tool_result)
         length = sum(len(message["content"]) for message in messages)
         if length > self._context * MAX_CHARS_PER_TOKEN:
-            raise ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
+            raise errors.ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
         body = {
             "messages": messages,
             "stream": True,
@@ -208,7 +199,9 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         await self.start()
         assert self._trial is not None, "an unknown file is tried at its start"
         if wired.offers_tools and not self._trial.calls_tools:
-            raise BadRequest("this model calls no tools, as its trial found; use a flow without tools", self.name)
+            raise errors.BadRequest(
+                "this model calls no tools, as its trial found; use a flow without tools", self.name
+            )
         if not self._trial.system_role:
             wired.body["messages"] = protocol.without_system_role(wired.body["messages"])
         return await self._stream(wired, emit)
@@ -227,7 +220,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
 
     def parse(self, raw: StreamedReply, request: Request) -> Completion:
         if raw.finish is None:
-            raise Unreachable("the model server ended before the reply was complete", self.name)
+            raise errors.Unreachable("the model server ended before the reply was complete", self.name)
         text, calls = raw.reader.finish()
         reason: FinishReason = "length" if raw.finish == "length" else "tool_calls" if calls else "stop"
         message = Message(role="agent", text=text, tool_calls=calls)
@@ -265,9 +258,9 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                     if line.startswith(b"data: {"):
                         yield json.loads(line[6:])
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
+            raise errors.Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
         except ValueError as error:
-            raise UnreadableAnswer(f"the model server sent invalid JSON: {error}", self.name) from error
+            raise errors.UnreadableAnswer(f"the model server sent invalid JSON: {error}", self.name) from error
 
     async def _properties(self) -> dict[str, Any]:
         """Return llama.cpp's description of the loaded file; {} if it gives none."""
@@ -280,24 +273,17 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                 return properties if isinstance(properties, dict) else {}
         return {}
 
-    def _error(self, text: str, status: int = 500) -> ModelError:
+    def _error(self, text: str, status: int = 500) -> errors.ModelError:
         """Return our error for `{"error": {"code", "type", "message"}}`, the inner object, or any other text."""
-        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
-            problem = json.loads(text)
-            problem = problem.get("error", problem)
-            text = f"{problem['type']}: {problem['message']}"
-            status = int(problem["code"])
-        message = " ".join(text.split())[:300]
-        return read_refusal(status, {}, json.dumps({"error": {"message": message}}), self.name)
+        code = parse_server_error(text).code
+        return read_refusal(code if isinstance(code, int) else status, {}, text, self.name)
 
     def _launch(self) -> Path:
         if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "embedded models need the package xllamacpp, which is not installed: pip install xllamacpp"
             )
         path = self._weights_file()
-        settings = {"model": str(path), "context": self._context, "threads": self._threads}
-        settings |= {"prompt_cache": self._prompt_cache, "key": self._key}
         # Appending lets parent and child share the file; it is deleted when both have closed it.
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by `close`
         self._process = process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own file
@@ -310,7 +296,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
         )
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # the child ended at once; its log has the reason
-            process.stdin.write(json.dumps(settings).encode() + b"\n")
+            process.stdin.write(json.dumps({"model": str(path), **self._settings}).encode() + b"\n")
             process.stdin.flush()
         line = process.stdout.readline()
         if not line:
@@ -318,7 +304,7 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             self._log.seek(0)
             complaints = self._log.read().decode(errors="replace").split("\n")
             last = next((line for line in reversed(complaints) if line.strip()), "it ended without an error message")
-            raise WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
+            raise errors.WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
         self._port = int(line)
         return path
 
