@@ -202,9 +202,6 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
             # No compression: the size of a compressed answer is unknown until it is unpacked.
             options = types.HttpOptions(headers={"x-goog-api-key": key, "Accept-Encoding": "identity"})
             config = types.GenerateContentConfig(http_options=options, **wired["config"])
-            # One call is one request, counted as one; an SDK without the option always works that way.
-            if "automatic_continuation" in types.GenerateContentConfig.model_fields:
-                config.automatic_continuation = False
             models = self._connected().aio.models
             stream: Any = await models.generate_content_stream(model=self._model, contents=contents, config=config)
             async with aclosing(stream):
@@ -248,7 +245,8 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
 
 
 def _config(request: Request, system: Sequence[Message], names: Mapping[str, str], limit: int | None) -> dict[str, Any]:
-    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
+    # One call is one request, counted as one.
+    config: dict[str, Any] = {"automatic_function_calling": {"disable": True}, "automatic_continuation": False}
     if system:
         config["system_instruction"] = {"parts": [{"text": message.text} for message in system]}
     if request.tools:

@@ -16,18 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from agentlab.core.errors import (
-    BadRequest,
-    ContentFiltered,
-    ContextOverflow,
-    ModelError,
-    RateLimited,
-    Refused,
-    Retryable,
-    ServerFault,
-    Unreachable,
-    UnreadableAnswer,
-)
+from agentlab.core import errors
 from agentlab.wire.limits import parse_duration
 
 _TOO_LONG = re.compile(
@@ -86,7 +75,7 @@ def read_refusal(
     model: str,
     redact: Callable[[str], str] = str,
     address: str | None = None,
-) -> ModelError:
+) -> errors.ModelError:
     """Return the error for a refused call; `status` is 0 if a response of status 200 holds the refusal.
 
     `redact` masks keys in the text; `address` is the base URL and adds a hint to an HTTP 404.
@@ -99,42 +88,42 @@ def read_refusal(
     if error is None:
         text = f"HTTP {status}: {text}" if status and server_error.message else text
         if status >= 500 or status in RETRYABLE_STATUSES or (not status and "invalid_request" not in marks):
-            error = ServerFault(text, model, wait)
+            error = errors.ServerFault(text, model, wait)
         else:
-            error = BadRequest(text, model)
+            error = errors.BadRequest(text, model)
         if address and (status == 404 or "unexpected endpoint" in marks.lower()) and not re.search(r"\bmodel\b", text):
-            error = BadRequest(text + address_hint(address), model)
+            error = errors.BadRequest(text + address_hint(address), model)
     # This header overrules the status.
-    if headers.get("x-should-retry") == "false" and isinstance(error, Retryable):
-        return ModelError(text, model)
+    if headers.get("x-should-retry") == "false" and isinstance(error, errors.Retryable):
+        return errors.ModelError(text, model)
     return error
 
 
-def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> ModelError | None:
+def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> errors.ModelError | None:
     """Return the error that the words or the status decide alone; None if they do not."""
     if wait is None and status in (0, 400, 403, 429) and _NO_CREDIT.search(marks):
-        return Refused(text, model)
+        return errors.Refused(text, model)
     if status == 429 or (status not in (402, 403) and _RATE.search(marks)):
-        return RateLimited(text, model, wait)
+        return errors.RateLimited(text, model, wait)
     if status in (0, 400, 403, 422, 451) and _FILTERED.search(marks):
-        return ContentFiltered(text, model)
+        return errors.ContentFiltered(text, model)
     is_overflow = "context_length_exceeded" in marks or (
         (status == 413 or _TOO_LONG.search(marks)) and not _OTHER_SIZE.search(marks)
     )
     if is_overflow and status not in (401, 402, 403, 404):
-        return ContextOverflow(text, model)
+        return errors.ContextOverflow(text, model)
     if status in (401, 402) or (status in (0, 400, 403) and _KEY.search(marks)):
-        return Refused(text, model)
+        return errors.Refused(text, model)
     if status == 403:
-        return BadRequest(f"HTTP 403: {text}", model) if _PLACE.search(marks) else Refused(text, model)
+        return errors.BadRequest(f"HTTP 403: {text}", model) if _PLACE.search(marks) else errors.Refused(text, model)
     if _LOST_CALL.search(marks):
-        return UnreadableAnswer(text, model)
-    return BadRequest(f"HTTP {status}: {text}", model) if status and _TEMPLATE.search(marks) else None
+        return errors.UnreadableAnswer(text, model)
+    return errors.BadRequest(f"HTTP {status}: {text}", model) if status and _TEMPLATE.search(marks) else None
 
 
 def read_server_error(
     error: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
-) -> ModelError:
+) -> errors.ModelError:
     """Return the error that a server reports in place of an answer, or in the middle of one."""
     code = (error.get("code") or error.get("status_code")) if isinstance(error, Mapping) else None
     status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 0
@@ -169,19 +158,21 @@ def _message(content: Any) -> str:
     return str(content.get("message") or content) if isinstance(content, dict) else str(content)
 
 
-def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> ModelError:
+def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> errors.ModelError:
     """Return the error for a call without an answer; the cause of an error of the SDK is one of its transport."""
     import aiohttp
 
     while not isinstance(problem, (aiohttp.ClientError, TimeoutError)) and problem.__cause__ is not None:
         problem = problem.__cause__
     if isinstance(problem, TimeoutError):
-        return Unreachable("no answer in time", model)
+        return errors.Unreachable("no answer in time", model)
     if type(problem).__name__ == "TooManyRedirects":
-        return ModelError("the server redirects again and again", model)
+        return errors.ModelError("the server redirects again and again", model)
     text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
     is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
-    return Unreachable(f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model)
+    return errors.Unreachable(
+        f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model
+    )
 
 
 def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:

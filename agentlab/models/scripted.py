@@ -21,10 +21,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from agentlab.core import errors
-from agentlab.core.files import read_text
+from agentlab.core.files import read_yaml
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, ToolCall, Usage, from_json
 from agentlab.core.protocols import Emit
-from agentlab.core.strict_json import parse_yaml
 
 ScriptedReply = str | Message | Completion | Exception | Callable[[Request], "ScriptedReply"]
 
@@ -106,11 +105,10 @@ class Script(Struct, forbid_unknown_fields=True):
 
 def connect(name: str) -> Scripted:
     """Read the replies of `scripted/<file>`; raises ConfigError if the file is missing or invalid."""
+    parsed = read_yaml(Path(name), "script")
     try:
-        script = from_json(Script, parse_yaml(read_text(Path(name))))
+        script = from_json(Script, parsed)
         replies = [reply if isinstance(reply, str) else reply.read() for reply in script.replies]
-    except OSError as problem:
-        raise errors.ConfigError(f"cannot read the script {name}: {problem.strerror}") from None
     except (ValueError, TypeError) as problem:
         raise errors.ConfigError(f"{name} is not a script: {' '.join(str(problem).split())}") from None
     return Scripted(replies, loop=script.loop, name=f"scripted/{name}")

@@ -38,7 +38,7 @@ async def test_a_file_holds_every_kind_of_reply(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("replies: [", "is not a script"),
+        ("replies: [", "not YAML"),
         ("[a]", "Expected `object`"),
         ("replies: none", "Expected `array`"),
         ("{replies: [], lop: true}", "unknown field `lop`"),
