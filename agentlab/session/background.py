@@ -48,7 +48,7 @@ class BackgroundWork(Traced):
         started_in = self._clock.scope
 
         async def tracked(number: int, inner: Awaitable[T]) -> tuple[T | None, BaseException | None, tuple[int, ...]]:
-            self._clock.enter_branch(started_in, number)
+            self._clock.scope = started_in._replace(path=(*started_in.path, number))
             try:
                 return await inner, None, self._clock.scope.after
             except (Exception, *LOOP_ENDING_ERRORS) as failure:
@@ -58,7 +58,8 @@ class BackgroundWork(Traced):
             tasks = [group.create_task(tracked(number, inner)) for number, inner in enumerate(work)]
         done = [task.result() for task in tasks]
         if done:
-            self._clock.set_predecessors(tuple(sorted({event_id for _, _, after in done for event_id in after})))
+            predecessors = tuple(sorted({event_id for _, _, after in done for event_id in after}))
+            self._clock.scope = self._clock.scope._replace(after=predecessors)
         for _, failure, _ in done:
             if failure is not None:
                 raise failure
@@ -89,7 +90,9 @@ class BackgroundWork(Traced):
         self._background = [queued for queued in self._background if not queued.drop_on_reset]
 
     async def _run_task(self, queued: _BackgroundTask) -> None:
-        self._clock.enter_background(queued.started_in, queued.number)
+        # Its events have no parent, and no event waits for them.
+        path = (*queued.started_in.path, -1 - queued.number)
+        self._clock.scope = queued.started_in._replace(parent=None, background=True, path=path)
         try:
             await queued.work
         except FATAL_ERRORS:

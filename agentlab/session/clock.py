@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
-from agentlab.core.protocols import CallSite
 from agentlab.core.stream import NoticeItem, StepEnded, StepStarted, Stream
 from agentlab.core.trace import Trace, longest_path
 
@@ -76,28 +75,11 @@ class Clock:
         task = _running_task()
         return None if task is self._turn_task else task
 
-    @property
-    def call_site(self) -> CallSite:
-        scope = self.scope
-        return CallSite(turn=scope.turn, path=scope.path)
-
     def begin_turn(self, turn: int) -> None:
         self._turn_task = _running_task()
         self._turn_scope = Scope(turn=turn)
         self._now = self._last_end
         self._began.clear()
-
-    def enter_branch(self, outer: Scope, number: int) -> None:
-        """Make the running task branch `number` of parallel work that started in `outer`."""
-        self.scope = outer._replace(path=(*outer.path, number))
-
-    def enter_background(self, outer: Scope, number: int) -> None:
-        """Make the running task background task `number`; its events have no parent and no event waits for them."""
-        self.scope = outer._replace(parent=None, background=True, path=(*outer.path, -1 - number))
-
-    def set_predecessors(self, events: tuple[int, ...]) -> None:
-        """Make the next event wait for all of `events` (ids)."""
-        self.scope = self.scope._replace(after=events)
 
     @property
     def elapsed(self) -> float:
@@ -124,10 +106,6 @@ class Clock:
             "background": scope.background,
         }
 
-    def emit_start(self, event: Event) -> None:
-        """Send the start of an event, which has no result yet, to the stream."""
-        self.stream.emit(StepStarted(event.turn, event))
-
     def close(self, event: Event) -> None:
         """Append an ended event to the trace; the next event waits for it."""
         if event.parent is not None:
@@ -149,7 +127,7 @@ class Clock:
         outer = self.scope
         opened = self.open(phase)
         if self.stream.has_listeners and kind not in (Decision, Notice):
-            self.emit_start(kind(**opened, **facts))
+            self.stream.emit(StepStarted(outer.turn, kind(**opened, **facts)))
         self.scope = Scope(outer.turn, opened["id"], (), outer.background, outer.path)
         began = time.perf_counter()
         try:

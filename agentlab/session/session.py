@@ -37,9 +37,10 @@ from agentlab.core.messages import (
     to_json,
 )
 from agentlab.core.plugins import unknown_name
+from agentlab.core.protocols import CallSite
 from agentlab.core.schemas import check_arguments, load_jsonschema
 from agentlab.core.slot import Slot
-from agentlab.core.stream import ReplyStream
+from agentlab.core.stream import ReplyStream, StepStarted
 from agentlab.core.strict_json import join_surrogates
 from agentlab.session.background import BackgroundWork
 from agentlab.session.history import History
@@ -158,9 +159,11 @@ class Session(MemoryVerbs, BackgroundWork):
         opened = self._clock.open(phase)
         facts: dict[str, Any] = {"model": self._gateway.name, "request": request}
         if self.stream.has_listeners:
-            self._clock.emit_start(ModelCall(**opened | {"phase": phase or "answer"}, **facts))
+            started = ModelCall(**opened | {"phase": phase or "answer"}, **facts)
+            self.stream.emit(StepStarted(started.turn, started))
         reply_stream = self._open_reply_stream(phase, shows or (_show_nothing if output_schema else str))
-        result = await self._gateway.ask(request, self._clock.call_site, reply_stream.add, reply_stream.retract)
+        site = CallSite(opened["turn"], self._clock.scope.path)
+        result = await self._gateway.ask(request, site, reply_stream.add, reply_stream.retract)
         completion = result.value
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(result.failure, Exception):
