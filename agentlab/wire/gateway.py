@@ -19,15 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from agentlab.core.errors import (
-    BadRequest,
-    ContentFiltered,
-    ContextOverflow,
-    ModelError,
-    NotRecorded,
-    RecordingError,
-    ToolError,
-)
+from agentlab.core import errors
 from agentlab.core.events import shorten
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Completion, Message, Request, to_json
 from agentlab.core.protocols import CallResult, CallSite, Emit
@@ -51,7 +43,7 @@ from agentlab.wire.retries import RETRIES, Attempts
 
 MAX_TASKS = 200
 """Background tasks of one session among which a replay looks for a request."""
-_PERMANENT_ERRORS = (BadRequest, ContentFiltered, ContextOverflow)
+_PERMANENT_ERRORS = (errors.BadRequest, errors.ContentFiltered, errors.ContextOverflow)
 """Errors that the same request always causes, so they are recorded."""
 
 
@@ -191,28 +183,26 @@ class Gateway:
         if self.recorder.mode == "replay" and site.path and site.path[0] < 0:
             occurrence = self._in_any_task(recorded, [*site.path, count])
         if self.recorder.former_max_tokens and self.recorder.look_up(recorded.key(occurrence)) is None:
-            former = replace(request, max_tokens=self.recorder.former_max_tokens)
-            former_recorded = normalise_request(self.name, endpoint, former, self.epoch)
-            recorded = (
-                former_recorded if self.recorder.look_up(former_recorded.key(occurrence)) is not None else recorded
-            )
+            with_former = replace(request, max_tokens=self.recorder.former_max_tokens)
+            former = normalise_request(self.name, endpoint, with_former, self.epoch)
+            recorded = former if self.recorder.look_up(former.key(occurrence)) is not None else recorded
         at = (self.flow, self.conversation, site.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": occurrence, "at": at}
         return _RequestIdentity(first_key, recorded.key(occurrence), entry, recorded)
 
-    def _miss(self, request: Request, identity: _RequestIdentity) -> NotRecorded | None:
+    def _miss(self, request: Request, identity: _RequestIdentity) -> errors.NotRecorded | None:
         """Return the reason of a recording miss; raises NotRecorded in a replay, which must not call the model."""
         explainer = self.recorder.miss_explainer
         miss = explainer.explain(request, identity.entry["request"], identity.entry["at"]) if explainer else None
         if self.recorder.mode == "replay":
             no_recordings = "nothing like this call is recorded here; --mode auto records it"
-            raise miss or NotRecorded(no_recordings, "nothing recorded")
+            raise miss or errors.NotRecorded(no_recordings, "nothing recorded")
         return miss
 
     def _without_answer(
         self, failure: BaseException, call: _Call, identity: _RequestIdentity, site: CallSite
     ) -> CallResult[Completion]:
-        if identity.recorded is not None and not isinstance(failure, (NotRecorded, *_PERMANENT_ERRORS)):
+        if identity.recorded is not None and not isinstance(failure, (errors.NotRecorded, *_PERMANENT_ERRORS)):
             # The failed call is not recorded, so a retry gets the same key.
             self.occurrences[site.path, identity.in_flight_key] -= 1
         if isinstance(failure, Exception):
@@ -234,10 +224,10 @@ class Gateway:
         try:
             entry = self.recorder.record(identity.key, row, identity.recorded)
             return replace(result, value=entry.answer(), seconds=entry.seconds)
-        except RecordingError as problem:
+        except errors.RecordingError as problem:
             # The call was made and paid for although it cannot be recorded.
             return replace(result, failure=problem)
-        except ModelError as refusal:
+        except errors.ModelError as refusal:
             return _failed(refusal, waited=result.waited, attempt=result.attempt)
 
     async def embed(self, text: str) -> CallResult[np.ndarray]:
@@ -245,7 +235,9 @@ class Gateway:
         embedder, attempts = self.embedder, Attempts(self.retries, self.longest_wait)
         endpoint = self.recorder.endpoint_of(embedder.name, embedder.endpoint)
         about = {"kind": "embedding", "model": embedder.name, "endpoint": endpoint, "text": text}
-        missing = NotRecorded(f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding")
+        missing = errors.NotRecorded(
+            f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding"
+        )
 
         async def compute() -> Timed[Row]:
             vectors, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
@@ -261,7 +253,7 @@ class Gateway:
         A ToolError of `ask` is a result too, because the conversation continues with it, also in a replay. It is
         recorded under a key of its own, so that the next recording run asks again.
         """
-        missing = NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
+        missing = errors.NotRecorded(f"no {kind} is recorded for {shorten(str(facts))}; --mode auto records it", kind)
         if self.recorder.always_asks:
             facts = self._numbered_facts(kind, facts)
 
@@ -269,7 +261,7 @@ class Gateway:
             began = time.perf_counter()
             try:
                 row = {"of": kind, "facts": facts, "value": sanitise(await ask())}
-            except ToolError as failure:
+            except errors.ToolError as failure:
                 row = {"of": f"failed {kind}", "facts": facts, "value": None, "error": str(failure)}
             return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
 
@@ -279,7 +271,7 @@ class Gateway:
             return result
         error = result.value.error
         return replace(
-            result, value=result.value.value, error=error, failure=None if error is None else ToolError(error)
+            result, value=result.value.value, error=error, failure=None if error is None else errors.ToolError(error)
         )
 
     def _numbered_facts(self, kind: str, facts: Any) -> Any:
@@ -292,7 +284,7 @@ class Gateway:
         return numbered(self.recorder.next_occurrence(lambda count: _result_keys(kind, numbered(count))))
 
     async def _look_up_or_fetch(
-        self, keys: tuple[str, ...], missing: NotRecorded, call: Callable[[], Awaitable[Timed[Row]]]
+        self, keys: tuple[str, ...], missing: errors.NotRecorded, call: Callable[[], Awaitable[Timed[Row]]]
     ) -> CallResult[Any]:
         """Return the entry under one of `keys`, or record the result of `call`: an error under the last key."""
         is_replay = self.recorder.mode == "replay"
@@ -332,12 +324,12 @@ def _estimate_tokens(request: Request) -> int:
     return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 
-def _refusal_row(entry: Row, refusal: ModelError) -> Row:
+def _refusal_row(entry: Row, refusal: errors.ModelError) -> Row:
     text = str(refusal).removeprefix(f"{refusal.model}: ")
     return {**entry, "refusal": {"error": type(refusal).__name__, "text": text, "model": refusal.model}, "seconds": 0.0}
 
 
 def _failed(failure: Exception, waited: float = 0.0, attempt: int = 1) -> CallResult[Any]:
-    miss = failure if isinstance(failure, NotRecorded) else None
+    miss = failure if isinstance(failure, errors.NotRecorded) else None
     error = f"{type(failure).__name__}: {failure}"
     return CallResult(failure=failure, error=error, miss=miss, waited=waited, attempt=attempt)

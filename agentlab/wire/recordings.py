@@ -27,6 +27,7 @@ import hashlib
 import io
 import json
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -118,7 +119,8 @@ class RecordingsFile:
 
     def drop_refusals(self) -> None:
         """Drop recorded refusals from memory, so that their requests are made again."""
-        self.lines = {name: line for name, line in self.lines.items() if not line.is_refusal}
+        for name in [name for name, line in self.lines.items() if line.is_refusal]:
+            del self.lines[name]
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row]) -> None:
         """Append `row` under `key` and its new parts, unless another process has recorded the key.
@@ -187,7 +189,8 @@ class Recordings:
     """
 
     def __init__(self, files: Sequence[RecordingsFile]) -> None:
-        self._files = files
+        self._own = files[0]
+        self._lines = ChainMap(*(file.lines for file in files))
 
     @classmethod
     def open(cls, folder: Path, name: str, also: Sequence[str] = (), *, write: bool = False) -> Recordings:
@@ -212,16 +215,7 @@ class Recordings:
         return cls([own, *others])
 
     def __len__(self) -> int:
-        return sum(line.kind not in PARTS for line in self._lines().values())
-
-    def _lines(self) -> dict[str, Line]:
-        return {name: line for file in reversed(self._files) for name, line in file.lines.items()}
-
-    def _line(self, name: str) -> Line | None:
-        for file in self._files:
-            if name in file.lines:
-                return file.lines[name]
-        return None
+        return sum(line.kind not in PARTS for line in self._lines.values())
 
     def endpoint_of(self, name: str, endpoint: str) -> str:
         """Return the kind of server in the recorded calls of a model or embedder; `endpoint` if they have both or none.
@@ -230,28 +224,28 @@ class Recordings:
         """
         kinds = {name.partition("/")[0], COMPATIBLE}
         marks = {kind: f'"model": {json.dumps(name)}, "endpoint": {json.dumps(kind)}'.encode() for kind in kinds}
-        texts = [line.text for line in self._lines().values()] if endpoint in kinds else []
+        texts = [line.text for line in self._lines.values()] if endpoint in kinds else []
         recorded = [kind for kind, mark in marks.items() if any(mark in text for text in texts)]
         return recorded[0] if len(recorded) == 1 else endpoint
 
     def look_up(self, key: str) -> Any:
         """Return the entry of a key (see `recording_schema`); None if there is none."""
-        line = self._line(key)
+        line = self._lines.get(key)
         return None if line is None else line.entry()
 
     def completions(self) -> Iterator[Completed]:
-        return (line.entry() for line in self._lines().values() if line.kind == "completion")
+        return (line.entry() for line in self._lines.values() if line.kind == "completion")
 
     def part(self, kind: str, name: str, location: str) -> Any:
         """Return the message or tool that a request recorded at `location` names; raises RecordingError without it."""
-        line = self._line(name)
+        line = self._lines.get(name)
         if line is None or line.kind != kind:
             raise RecordingError(f"message or tool {name} is not recorded", location)
         return line.entry().content
 
     def line_of(self, key: str) -> str:
         """Return `file:line` of an entry; "" if there is none."""
-        line = self._line(key)
+        line = self._lines.get(key)
         return line.location if line is not None else ""
 
     def add(self, key: str, row: Row, parts: Mapping[str, Row] | None = None) -> Any:
@@ -259,8 +253,8 @@ class Recordings:
 
         Raises RecordingError if it cannot be written or contains a secret, and then leaves the file unchanged.
         """
-        self._files[0].add(key, row, parts or {})
-        return self._files[0].lines[key].entry()
+        self._own.add(key, row, parts or {})
+        return self._own.lines[key].entry()
 
 
 def _with_checksum(row: Row) -> str:
