@@ -40,15 +40,13 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class PageLimits:
-    seconds: float = 10.0
-    """Time limit from the name resolution to the end of parsing."""
-    bytes: int = 1_000_000
-    """Maximum size of the decompressed page."""
-    redirects: int = 5
-    characters: int = 8_000
-    """Length to which the text is truncated."""
+MAX_SECONDS = 10.0
+"""Time limit from the name resolution to the end of parsing."""
+MAX_BYTES = 1_000_000
+"""Maximum size of the decompressed page."""
+MAX_REDIRECTS = 5
+MAX_CHARACTERS = 8_000
+"""Length to which the text is truncated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +71,19 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
-async def read_page(url: str, *, allowed: AddressCheck = is_public, limits: PageLimits = PageLimits()) -> Page:
+async def read_page(url: str, *, allowed: AddressCheck = is_public, seconds: float = MAX_SECONDS) -> Page:
     """Return the text of the page's body without scripts and styles, or a problem; raise nothing for a bad page."""
     import aiohttp
 
     try:
-        async with asyncio.timeout(limits.seconds):
-            content, charset = await _download(url, allowed, limits)
+        async with asyncio.timeout(seconds):
+            content, charset = await _download(url, allowed)
             text = await asyncio.to_thread(_text, content, charset)
-            return Page(text=text[: limits.characters])
+            return Page(text=text[:MAX_CHARACTERS])
     except _Unreadable as reason:
         return Page(problem=str(reason))
     except TimeoutError:
-        return Page(problem=f"it took longer than {limits.seconds:g} seconds")
+        return Page(problem=f"it took longer than {seconds:g} seconds")
     except aiohttp.ClientConnectorDNSError:
         return Page(problem="its host name cannot be resolved")
     except (aiohttp.ClientError, OSError, ValueError) as failure:
@@ -94,7 +92,7 @@ async def read_page(url: str, *, allowed: AddressCheck = is_public, limits: Page
         return Page(problem=f"it cannot be fetched ({type(failure).__name__})")
 
 
-async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> tuple[bytes, str]:
+async def _download(address: str, allowed: AddressCheck) -> tuple[bytes, str]:
     """Return the bytes of a page and the charset of its header, "" if the header has none."""
     import aiohttp
     from yarl import URL
@@ -106,19 +104,19 @@ async def _download(address: str, allowed: AddressCheck, limits: PageLimits) -> 
         headers=_HEADERS,
     )
     async with client:
-        for _ in range(limits.redirects + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             _check_url(url, allowed)
             async with client.get(url, allow_redirects=False) as response:
                 try:
                     location = response.headers.get("Location")
                     if response.status not in _REDIRECTS or location is None:
-                        return await _body(response, limits.bytes)
+                        return await _body(response)
                     url = url.join(URL(location))
                 finally:
                     # A slow server would also delay a graceful close.
                     if response.connection is not None and response.connection.transport is not None:
                         response.connection.transport.abort()
-    raise _Unreadable(f"it redirects more than {limits.redirects} times")
+    raise _Unreadable(f"it redirects more than {MAX_REDIRECTS} times")
 
 
 def _check_url(url: URL, allowed: AddressCheck) -> None:
@@ -150,7 +148,7 @@ def _checked_resolver(allowed: AddressCheck) -> AbstractResolver:
     return CheckedResolver()
 
 
-async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
+async def _body(response: ClientResponse) -> tuple[bytes, str]:
     if response.status != 200:
         raise _Unreadable(f"it answers with HTTP {response.status}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
@@ -161,8 +159,8 @@ async def _body(response: ClientResponse, limit: int) -> tuple[bytes, str]:
     content = bytearray()
     async for piece in response.content.iter_any():
         content += piece
-        if len(content) > limit:
-            raise _Unreadable(f"it is larger than {limit:,} bytes")
+        if len(content) > MAX_BYTES:
+            raise _Unreadable(f"it is larger than {MAX_BYTES:,} bytes")
     return bytes(content), response.charset or ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agentlab.tools.pages import Page, PageLimits, read_page
+from agentlab.tools.pages import Page, read_page
 from support.tool_sessions import anywhere
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -71,8 +71,8 @@ class _Request(BaseHTTPRequestHandler):
         pass
 
 
-async def read(url: str, **limits: Any) -> Page:
-    return await read_page(url, allowed=anywhere, limits=PageLimits(**{"seconds": 5.0, **limits}))
+async def read(url: str, seconds: float = 5.0) -> Page:
+    return await read_page(url, allowed=anywhere, seconds=seconds)
 
 
 HTML = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
