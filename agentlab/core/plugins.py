@@ -91,7 +91,7 @@ def resolve(room: str, name: str) -> Any:
     module, _, attribute = name.partition(":")
     own = Path(module if module.endswith(".py") else f"{module}.py")
     if own.is_file():
-        return _loaded(room, what, lambda: _load_user_file(own, attribute))
+        return _loaded(room, what, lambda: load_user_file(own, attribute))
     if own.name == module or "/" in module:
         raise ConfigError(f"cannot load the {what}: there is no file {own}, seen from the current folder")
     if "." in module or attribute:
@@ -113,7 +113,7 @@ def default_label(name: str) -> str:
     return (attribute or Path(file).stem) if file.endswith(".py") else name
 
 
-def _load_user_file(file: Path, attribute: str) -> Any:
+def load_user_file(file: Path, attribute: str = "") -> Any:
     """Execute a file of the user again, so that edits take effect; it may import files beside it."""
     _make_importable(file.parent)
     name = f"own:{file.stem}"  # replaces no other module

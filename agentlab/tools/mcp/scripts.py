@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import importlib.util
 import inspect
 import json
 import threading
@@ -25,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from agentlab.core.errors import AgentlabError, ConfigError, ToolError
+from agentlab.core.plugins import load_user_file
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import FunctionTool, Work
 from agentlab.tools.mcp.answers import truncate_result
@@ -55,11 +55,8 @@ def load_scripts(folder: Path, seconds: float, *, strict: bool = True) -> tuple[
 
 
 def _load_module(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"agentlab_data_tool_{file.stem}", file)
-    assert spec is not None and spec.loader is not None, "a .py file has a loader"
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        module: ModuleType = load_user_file(file)
     except AgentlabError as failure:
         raise ConfigError(f"{file}: cannot be loaded: {failure}") from None
     except (Exception, SystemExit) as failure:
