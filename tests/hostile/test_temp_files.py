@@ -16,7 +16,7 @@ import pytest
 
 from agentlab.core.errors import ToolError
 from agentlab.core.scratch import PREFIX
-from agentlab.tools.mcp import client, launch
+from agentlab.tools.mcp import client, launch, transports
 from agentlab.tools.mcp.config import server_config
 from support.small_runs import opened, write_set
 
@@ -147,7 +147,7 @@ def test_a_server_ends_with_a_process_that_is_killed(tmp_path):
 
 
 async def test_a_server_that_floods_its_log_fills_no_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "_MAX_LOG_BYTES", 10_000)
+    monkeypatch.setattr(transports, "_MAX_LOG_BYTES", 10_000)
     flood = "import sys\nfor _ in range(3000): sys.stderr.write('x' * 999 + chr(10))\n"
     row = {"command": sys.executable, "args": ["-c", flood]}
     config, _ = server_config("flood", row, tmp_path / "mcp.json")

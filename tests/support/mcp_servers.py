@@ -26,7 +26,7 @@ Open = Callable[..., Awaitable[ToolManager]]
 
 
 def server_of(manager: ToolManager) -> McpServer:
-    return manager._servers[0]
+    return manager.servers[0]
 
 
 def liar(mode: str) -> dict[str, Any]:

@@ -6,8 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from agentlab.core.errors import ToolError
+
 MAX_RESULT_CHARS = 100_000
 """Length to which a result is truncated."""
+
+
+class SessionLost(ToolError):
+    """Answer of a restarted HTTP server, which does not know the session any more."""
 
 
 def to_text_result(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ async def browse(servers: Sequence[McpServer], kind: Kind, words: Sequence[str])
         owners = {each.name: each for each in servers}
         if server not in owners:
             raise ConfigError(unknown_name("MCP server", server, owners))
-        async with owners[server].client(name or kind) as client:
+        async with await owners[server].request(name or kind) as client:
             if kind == "resources":
                 return to_resource_text((await client.read_resource(name)).model_dump(mode="json", by_alias=True))
             pairs = (each.partition("=") for each in arguments if each)
@@ -39,7 +39,7 @@ async def browse(servers: Sequence[McpServer], kind: Kind, words: Sequence[str])
     rows, problems = [["SERVER", "URI" if kind == "resources" else "PROMPT", "DESCRIPTION"]], []
     for owner in servers:
         try:
-            async with owner.client(kind) as client:
+            async with await owner.request(kind) as client:
                 rows += [[owner.name, *row] for row in await _rows(client, kind)]
         except ToolError as problem:
             problems.append(f"note: {problem}")

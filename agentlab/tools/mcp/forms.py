@@ -25,7 +25,6 @@ async def ask_form(context: ToolContext, question: str, schema: Mapping[str, Any
     answer: dict[str, Any] = {}
     for name, field in (dict(properties_of(schema)) or {"": {}}).items():
         rest = {key: value for key, value in field.items() if key not in ("title", "description")}
-        rest = {key: value for key, value in field.items() if key not in ("title", "description")}
         details = "; ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rest.items())
         label = f"{name}: {field.get('description') or field.get('title') or name}" if name else "Enter accepts"
         hint = plain(f"{'' if answer else question}\n{label} ({details or 'no fields'}); {NO} declines", 2_000)

@@ -26,6 +26,8 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -47,33 +49,22 @@ FORMAT = 1
 DEFAULT_SECONDS = 30.0
 
 
-class ToolManager:
+@dataclass(eq=False)
+class ToolManager(AbstractAsyncContextManager["ToolManager"]):
     """Manager of `tools`, in a fixed order and with unique names; `problems` has a line for each defect."""
 
-    def __init__(
-        self,
-        servers: Sequence[McpServer],
-        scripts: Sequence[FoundTool],
-        listing_file: Path,
-        reserved: Collection[str],
-        live: bool,
-    ) -> None:
-        self.tools: tuple[FoundTool, ...] = ()
-        self.problems: list[str] = []
-        self._servers = servers
-        self._scripts = scripts
-        self._cache = _ListingCache(listing_file)
-        self._reserved = reserved
-        self._live = live
-        self._listed: dict[str, Sequence[ToolSpec]] = {}
-        """The tools of each server."""
-        self._offered: WeakKeyDictionary[Session, tuple[FoundTool, ...]] = WeakKeyDictionary()
-        self._occurrences: WeakKeyDictionary[ToolContext, Counter[str]] = WeakKeyDictionary()
-        """Number of equal calls per conversation."""
-
-    @property
-    def servers(self) -> Sequence[McpServer]:
-        return self._servers
+    servers: Sequence[McpServer]
+    problems: list[str]
+    _scripts: Sequence[FoundTool]
+    _cache: _ListingCache
+    _reserved: Collection[str]
+    _live: bool
+    tools: tuple[FoundTool, ...] = ()
+    _listed: dict[str, Sequence[ToolSpec]] = field(default_factory=dict)
+    """The tools of each server."""
+    _offered: WeakKeyDictionary[Session, tuple[FoundTool, ...]] = field(default_factory=WeakKeyDictionary)
+    _occurrences: WeakKeyDictionary[ToolContext, Counter[str]] = field(default_factory=WeakKeyDictionary)
+    """Number of equal calls per conversation."""
 
     @classmethod
     async def open(
@@ -104,8 +95,7 @@ class ToolManager:
             listing_file = path.with_suffix(".tools.json")
         logs = listing_file.parent / "mcp-logs"
         servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
-        manager = cls(servers, scripts, listing_file, reserved, live)
-        manager.problems += [*notes, *problems]
+        manager = cls(servers, [*notes, *problems], scripts, _ListingCache(listing_file), reserved, live)
         try:
             await manager._load(refresh)
         except BaseException:
@@ -115,17 +105,14 @@ class ToolManager:
 
     async def close(self) -> None:
         """Stop all servers and wait for their end."""
-        await asyncio.gather(*(server.close() for server in self._servers))
-
-    async def __aenter__(self) -> Self:
-        return self
+        await asyncio.gather(*(server.close() for server in self.servers))
 
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
     async def _load(self, refresh: bool) -> None:
-        listings = await asyncio.gather(*(self._listing_of(server, refresh) for server in self._servers))
-        for server, (specs, notes) in zip(self._servers, listings, strict=True):
+        listings = await asyncio.gather(*(self._listing_of(server, refresh) for server in self.servers))
+        for server, (specs, notes) in zip(self.servers, listings, strict=True):
             self.problems += notes
             self._listed[server.name] = specs
         self.problems += self._name_tools()
@@ -134,7 +121,7 @@ class ToolManager:
         """Set `tools` from all sources and return a line for each renamed tool."""
         of_servers = [
             FoundTool(spec, self._caller(server, spec.name), source=server.name)
-            for server in self._servers
+            for server in self.servers
             for spec in self._listed[server.name]
         ]
         named, renamed = with_unique_names(self._scripts, of_servers, self._reserved)
@@ -151,7 +138,7 @@ class ToolManager:
     async def renew(self) -> list[str]:
         """Store the current listings of connected servers and return a line for each changed server."""
         changed = []
-        for server in self._servers:
+        for server in self.servers:
             if server.differs_from(self._cache.rows(server.config)):
                 specs, _ = await self._listing_of(server, refresh=True)
                 if specs != self._listed[server.name]:
@@ -164,11 +151,11 @@ class ToolManager:
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
         """Return the tools of a server, stored or listed now, and a line for each problem."""
         stored = self._cache.rows(server.config)
-        problems = []
+        problems: list[str] = []
         if stored is None or refresh:
             try:
-                rows = await server.listing()
-                problems += [*server.problems, *self._cache.save(server.config, rows)]
+                rows, problems = await server.listing()
+                problems += self._cache.save(server.config, rows)
             except ToolError as problem:
                 if stored is None:
                     return (), [str(problem)]
