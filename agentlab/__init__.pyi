@@ -31,7 +31,6 @@ from agentlab.evals.compare.claims import ClaimResult as ClaimResult
 from agentlab.evals.compare.claims import evaluate_claims as evaluate_claims
 from agentlab.evals.compare.gate import GateVerdict as GateVerdict
 from agentlab.evals.compare.gate import gate as gate
-from agentlab.evals.compare.pairs import Comparison as Comparison
 from agentlab.evals.cost import CacheRules as CacheRules
 from agentlab.evals.cost import Repricing as Repricing
 from agentlab.evals.published.reproduce import reproduce as reproduce
@@ -41,6 +40,7 @@ from agentlab.lab.forks import fork as fork
 from agentlab.lab.judging import judge as judge
 from agentlab.lab.lab import Lab as Lab
 from agentlab.lab.regrading import score as score
+from agentlab.lab.run import Comparison as Comparison
 from agentlab.lab.run import Run as Run
 from agentlab.lab.run import compare as compare
 from agentlab.lab.run import import_predictions as import_predictions

@@ -17,6 +17,7 @@ from agentlab.core.prices import load_prices
 from agentlab.evals.compare.claims import evaluate_claims
 from agentlab.evals.compare.pairs import compare as compare_runs
 from agentlab.evals.cost import CacheRules, Repricing, breaks
+from agentlab.evals.report.comparison import comparison_json
 from agentlab.evals.report.export import export as export_run
 from agentlab.evals.report.tables import new_console, print_table
 from agentlab.lab.run import Run, open_run
@@ -62,7 +63,8 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.improves or arguments.max_loss:
         claims = evaluate_claims(comparison, improves=arguments.improves, max_loss=dict(arguments.max_loss))
     if arguments.json:
-        echo_block(json.dumps({"answers": [answer.to_json() for answer in claims], **comparison.to_json()}, indent=2))
+        content = {"answers": [answer.to_json() for answer in claims], **comparison_json(comparison)}
+        echo_block(json.dumps(content, indent=2))
     else:
         show_pairs(comparison, runs, claims, show_all=arguments.all)
 

@@ -14,6 +14,7 @@ from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
 from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
+from agentlab.evals.compare.judgement import ESTIMAND
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import new_console, print_commands, print_line, print_table
 from agentlab.evals.store.measures import ABSTAINING, stops_of, summary_rows
@@ -48,6 +49,7 @@ def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS
     if show_all or not verdict:
         rows = [[row, *values] for _, row, values in chain(*summary_rows(list(result.flows.values())))]
         print_table(console, title, ["", *result.flows], rows)
+        print_line(console, ESTIMAND, "dim")
     if show_all and verdict:
         for line in (*reliabilities(run), *poor_turns(run)):
             print_line(console, line)

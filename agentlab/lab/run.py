@@ -22,7 +22,6 @@ from agentlab.core.events import ModelCall
 from agentlab.evals.compare import pairs
 from agentlab.evals.compare.causes import causes
 from agentlab.evals.compare.epochs import passing
-from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.show import ConversationView
 from agentlab.evals.store.rows import columns
 from agentlab.evals.store.run import StoredRun
@@ -199,24 +198,37 @@ def import_predictions(predictions: str | Path, out: str | Path, **options: Any)
     return Run.of(importing.import_predictions(predictions, out, **options))
 
 
-class ShownComparison(Comparison):
-    """Comparison that a notebook shows as a table."""
+class Comparison(pairs.Comparison):
+    """Result of `al.compare`: one entry of `pairs` for each two flows; a notebook shows it as a table."""
+
+    @cached_property
+    def table(self) -> Frame:
+        """Data frame with a row for each pair and measure: means, B - A, 95 % interval, p-values and verdict."""
+        from agentlab.evals.report.comparison import comparison_table
+
+        return comparison_table(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, as `agentlab compare --json` prints it."""
+        from agentlab.evals.report.comparison import comparison_json
+
+        return comparison_json(self)
 
     def _repr_markdown_(self) -> str:
-        from agentlab.evals.report.views import comparison_markdown
+        from agentlab.evals.report.comparison import comparison_markdown
 
         return comparison_markdown(self)
 
 
-def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ()) -> ShownComparison:
+def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ()) -> Comparison:
     """Compare flows turn by turn, on the same turns.
 
     `compare(run)` compares the first flow with each other one, `compare(run, flows=["a", "b"])` two of them.
     `compare(before, after)` compares each flow of two runs with itself, with `flows` one flow of each run.
 
-    Each measure gets a mean difference (B - A), a 95 % interval from a bootstrap over conversations, and the p-value
-    of a sign-flip test. Holm's procedure adjusts the p-values of all primary measures and pairs as one family.
+    Each measure gets a mean difference over turns (B - A), a 95 % interval over conversations, and the p-value of a
+    sign-flip test. The p-values are adjusted by maxT over all primary measures and pairs.
 
     Raises RunError if the runs have other data, graders or turns, or if one is incomplete or lacks a flow.
     """
-    return ShownComparison(**vars(pairs.compare(a, b, flows)))
+    return Comparison(**vars(pairs.compare(a, b, flows)))

@@ -9,8 +9,7 @@ holds for all sets together: a best flow is missing in at most `ALPHA` of all ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -50,10 +49,6 @@ class Best:
         if not parts:
             return f"no primary quality tells the flows apart ({data})"
         return f"not told from the best {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
-
-    def to_json(self) -> dict[str, Any]:
-        sets = {quality.name: [asdict(flow) for flow in flows] for quality, flows in self.sets.items()}
-        return {"says": str(self), "sets": sets}
 
 
 def best(flows: Mapping[str, TurnTable], decide: Sequence[str]) -> Best | None:

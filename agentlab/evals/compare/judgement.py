@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Literal
 
 from agentlab.evals.compare.paired import PairedMeasure
-from agentlab.evals.stats.intervals import ROUGH, mean_p_value
+from agentlab.evals.stats.intervals import ROUGH, mean_interval, mean_p_value
 from agentlab.evals.stats.planning import (
     MARGIN,
     POWER,
@@ -95,8 +95,6 @@ class Judgement:
     """Margin, for costs as a share of A's mean; None for a test in both directions."""
     advises: str = ""
     """Reason why it is not primary; "" if it is."""
-    ci95: Interval = None
-    """95 % interval of B - A, if it was computed."""
     bounds: Callable[[PairedMeasure, float, float], float | None] = bound_of_all
     is_cut: bool = False
     """True if the run ended before a verdict; equal turns so far then prove nothing."""
@@ -153,6 +151,16 @@ class Judgement:
     def d_z(self) -> float | None:
         return cohens_dz(self.paired.differences)
 
+    @cached_property
+    def ci95(self) -> Interval:
+        """Return the 95 % interval of B - A; None if it is unknown."""
+        if self.loss is None:
+            return None
+        if self.paired.corrected is None:
+            return mean_interval(self.paired.column)[1]
+        ends = self.paired.corrected.clipped(-1, 1).interval
+        return None if ends is None else (-ends[1], -ends[0])
+
     @property
     def margin(self) -> float:
         return (self.share or 0.0) * ((self.a or 0.0) if self.measure in COSTS else 1.0)
@@ -207,7 +215,8 @@ class Judgement:
             return "on average"
         weight = max(float(paired.counts.max()), paired.longest) * self.conversations / self.n
         reach = weight * paired.max_change[self.loss > 0]
-        undone = (1 + abs(self.loss) / reach) ** -self.conversations
+        # A stop below all costs of A leaves nothing to lose.
+        undone = (1 + abs(self.loss) / reach) ** -self.conversations if reach > 0 else 0.0
         return "on average, whatever was not seen" if undone <= self.alpha else "on average"
 
     @property

@@ -7,18 +7,15 @@
 
 One family over all pairs of one question: the measures that decide (`primary` of the spec, or by default what the data
 can grade) are tested together, the rest among itself.
-
-The result's `.table` is a data frame, `to_json()` plain data.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
@@ -29,7 +26,6 @@ from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
-from agentlab.evals.stats.intervals import mean_interval
 from agentlab.evals.store.measures import (
     LATENCY,
     TurnKey,
@@ -42,11 +38,7 @@ from agentlab.evals.store.measures import (
 )
 from agentlab.evals.store.run import StoredRun, check_comparable
 
-if TYPE_CHECKING:
-    from agentlab.evals.store.frames import Frame
-
 ALPHA = 0.05
-IN_JSON = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z", "visible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +84,7 @@ class FlowPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Result of `al.compare`: one entry of `pairs` for each two flows; a notebook shows it as a table."""
+    """Verdicts on pairs of flows, as data; `report.comparison` prints them."""
 
     pairs: tuple[FlowPair, ...]
     """Pairs of flows, each with a verdict for every measure."""
@@ -106,38 +98,6 @@ class Comparison:
     """Best flows of a run with more than two."""
     slices: tuple[Slice, ...] = ()
     """Slices in which a primary quality differs although the total does not show it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, as `agentlab compare --json` prints it."""
-        pairs = []
-        for pair in self.pairs:
-            rows = []
-            for d in pair.differences:
-                numbers = {name: getattr(d, name) for name in IN_JSON} | {"more": d.more and d.more._asdict()}
-                verdict = {"better": d.measure.better, "reading": d.verdict, "claim": d.claim}
-                rows.append({"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict})
-            turned = {word: [dataclasses.asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
-            pairs.append({"a": pair.a, "b": pair.b, "differences": rows, **turned})
-        shared: dict[str, Any] = {"best": self.best.to_json()} if self.best else {}
-        shared["slices"] = [{**part._asdict(), "says": str(part)} for part in self.slices]
-        return {**shared, "pairs": pairs, "primary": list(self.primary), "family": self.family}
-
-    @cached_property
-    def table(self) -> Frame:
-        """Data frame with a row for each pair and measure: means, B - A, 95 % interval, p-values and verdict."""
-        from agentlab.evals.store.frames import frame_of
-
-        rows = []
-        for pair in self.pairs:
-            for d in pair.differences:
-                low, high = d.ci95 or (None, None)
-                row = {"A": pair.a, "B": pair.b, "measure": d.measure.name, "n": d.n, "conversations": d.conversations}
-                row |= {"mean A": d.a, "mean B": d.b, "B - A": d.difference, "ci95 low": low, "ci95 high": high}
-                row |= {"p": d.p, "p adjusted": d.p_adjusted, "d_z": d.d_z, "smallest visible": d.visible}
-                rows.append(
-                    {**row, "decides": d.primary, "better": d.measure.better, "reading": d.verdict, "claim": d.claim}
-                )
-        return frame_of(rows)
 
     def __repr__(self) -> str:
         return one_line(f"<Comparison of {', '.join(f'{pair.a} and {pair.b}' for pair in self.pairs)}>")
@@ -252,7 +212,13 @@ def compare_turns(
                     name, laid_out[id(pair.a)], laid_out[id(pair.b)], stops.get(pair.flows[1], {})
                 )
     decide = [name for name in decide if all(pair.may_decide for (_, each), pair in columns.items() if each == name)]
-    verdicts = _judge_pairs(named, columns, decide)
+    # Primary and secondary measures are two families over all pairs.
+    families = [name in decide for _, name in columns]
+    outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
+    verdicts: list[list[Judgement]] = [[] for _ in named]
+    for ((number, name), paired), outcome in zip(columns.items(), outcomes, strict=True):
+        tested = {"paired": paired, **outcome._asdict(), "advises": "" if name in decide else "advice"}
+        verdicts[number].append(Judgement(flow=named[number].b_name, alpha=ALPHA, **tested))
     pairs = [
         FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
         for pair, own in zip(named, verdicts, strict=True)
@@ -269,31 +235,6 @@ def compare_turns(
         slices=_slices(pairs, decide, slices_by_turn),
         tables={name: laid_out[id(rows)] for name, rows in flows.items()},
     )
-
-
-def _judge_pairs(
-    named: Sequence[FlowSides], columns: Mapping[tuple[int, str], PairedMeasure], decide: Sequence[str]
-) -> list[list[Judgement]]:
-    """Return the judgements of each pair; primary and secondary measures are two families over all pairs."""
-    known = {column: paired for column, paired in columns.items() if len(paired.differences)}
-    intervals = {column: mean_interval(paired.column)[1] for column, paired in known.items()}
-    estimates = {column: paired.corrected.clipped(-1, 1) for column, paired in known.items() if paired.corrected}
-    intervals |= {column: (-ends[1], -ends[0]) for column, each in estimates.items() if (ends := each.interval)}
-    families = [name in decide for _, name in columns]
-    outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
-    verdicts: list[list[Judgement]] = [[] for _ in named]
-    for ((number, name), paired), outcome in zip(columns.items(), outcomes, strict=True):
-        verdicts[number].append(
-            Judgement(
-                flow=named[number].b_name,
-                paired=paired,
-                **outcome._asdict(),
-                alpha=ALPHA,
-                advises="" if name in decide else "advice",
-                ci95=intervals.get((number, name)),
-            )
-        )
-    return verdicts
 
 
 def _slices(

@@ -208,7 +208,7 @@ function drawForest() {
   });
   const more = h("button", { type: "button", "aria-pressed": String(state.everything), onclick: () => { state.everything = !state.everything; drawForest(); } }, state.everything ? "only primary measures" : "all measures");
   const shown = every.filter((r) => ["B better", "B worse"].includes(r.d.reading)).length;
-  byId("forest").replaceChildren(...blocks, titled("forest", `${shown} of ${every.length} paired differences are shown`), h("p", { class: "note" }, more, ` Right of the line is better. Qualities are differences (edge: ${number(spans.true)}), costs are shares of the other flow's mean (edge: ${Math.round(100 * spans.false)} %). = equal on every turn; ? no difference shown: the test adjusts for all primary measures, so a bar beside the line may not be enough. Click a row for the turns that are right in one flow and wrong in the other.`));
+  byId("forest").replaceChildren(...blocks, titled("forest", `${shown} of ${every.length} paired differences are shown`), h("p", { class: "note" }, more, ` Right of the line is better; ${D.estimand}. Qualities are differences (edge: ${number(spans.true)}), costs are shares of the other flow's mean (edge: ${Math.round(100 * spans.false)} %). = equal on every turn; ? no difference shown: the test adjusts for all primary measures, so a bar beside the line may not be enough. Click a row for the turns that are right in one flow and wrong in the other.`));
 }
 
 function drawPhases() {

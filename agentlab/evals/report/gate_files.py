@@ -17,7 +17,7 @@ from agentlab.core.escaping import as_markdown, printable
 from agentlab.core.files import write_atomically
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.gate import GateVerdict
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.judgement import ESTIMAND, Judgement
 from agentlab.evals.store.measures import COSTS, format_number
 
 COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
@@ -55,7 +55,8 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
         lines.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
     if any(each.paired.changed for each in verdict.deciding):
         passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.deciding)
-        lines.append(f"how: {TEST_ASSUMPTION}{f'; {ASSUMED_OF_COSTS}' if passed else ''}; {service_line(verdict)}")
+        costs = f"; {ASSUMED_OF_COSTS}" if passed else ""
+        lines.append(f"how: {TEST_ASSUMPTION}; {ESTIMAND}{costs}; {service_line(verdict)}")
     return lines + [f"note: {note}" for note in verdict.notes[:2]]
 
 
@@ -110,7 +111,7 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
         "says": str(verdict),
         **{name: getattr(verdict, name) for name in FIELDS},
         "slices": [{**part._asdict(), "says": str(part)} for part in verdict.slices],
-        "assumed": f"{TEST_ASSUMPTION}; {ASSUMED_OF_COSTS}",
+        "assumed": f"{TEST_ASSUMPTION}; {ESTIMAND}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }
 
@@ -146,7 +147,8 @@ def markdown(verdict: GateVerdict) -> str:
     """Return a Markdown section: the summary lines, then one table per flow."""
     first, *rest = summary_lines(verdict)
     text = [f"## agentlab gate: {as_markdown(first)}", "", *(f"* {as_markdown(line)}" for line in rest), ""]
-    text += [f"{CAPTION}. {TEST_ASSUMPTION[0].upper()}{TEST_ASSUMPTION[1:]}.", f"{service_line(verdict)}.", ""]
+    assumed = " ".join(f"{line[0].upper()}{line[1:]}." for line in (TEST_ASSUMPTION, ESTIMAND))
+    text += [f"{CAPTION}. {assumed}", f"{service_line(verdict)}.", ""]
     for flow, of_flow in by_flow(verdict).items():
         text += [f"### {as_markdown(flow)}", "", f"| {' | '.join(COLUMNS)} |"]
         text += ["| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |"]

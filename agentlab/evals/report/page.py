@@ -22,6 +22,7 @@ from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
 from agentlab.core.version import __version__
 from agentlab.evals.compare.headline import recommend
+from agentlab.evals.compare.judgement import ESTIMAND
 from agentlab.evals.report.content import Content
 from agentlab.evals.store.run import StoredRun
 
@@ -64,6 +65,7 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
         "command": f"agentlab report {folders} -o run.html",
         "folders": folders,
         "verdict": verdict._asdict(),
+        "estimand": ESTIMAND,
         **content.as_json(comparison),
     }
     return Page(_document(data), title)

@@ -87,7 +87,10 @@ class ConversationView:
             print_line(console, f"{metric} {score.text}  {score.reason}", "dim")
 
     def _figures(self, row: TurnRow) -> list[str]:
-        costs = f"{tokens(row.totals.input_tokens, row.totals.output_tokens)}, {seconds(row.latency_s)}"
+        totals = row.totals
+        is_unknown = totals.input_tokens is None and totals.output_tokens is None
+        spent = "tokens -" if is_unknown else tokens(totals.input_tokens, totals.output_tokens)
+        costs = f"{spent}, {'time -' if row.latency_s is None else seconds(row.latency_s)}"
         scores = (row.scores or {}).items()
         cause = self.causes.get((row.flow, row.turn, row.epoch))
         cause_line = [f"cause: {cause.cause}"] if cause else []

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from agentlab.core.escaping import escape_block, one_line, printable
+from agentlab.core.escaping import as_markdown, escape_block, one_line, printable
 
 JOINED = "\u00a0"
 """No-break space, which keeps a heading on one line."""
@@ -151,3 +151,10 @@ def _table(grid: Grid, **options: Any) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a Markdown table with the first column left-aligned, the others right-aligned."""
+    line = ["---", *("---:" for _ in heads[1:])]
+    cells = [[*map(as_markdown, heads)], line, *([*map(as_markdown, row)] for row in rows)]
+    return ["| " + " | ".join(row) + " |" for row in cells]

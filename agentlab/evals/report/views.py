@@ -12,7 +12,6 @@ a dark theme. Untrusted text is escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,10 +19,10 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
 from agentlab.evals.compare.headline import NUMBERS, recommend
-from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.content import Content, Played, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
+from agentlab.evals.report.tables import markdown_table
 from agentlab.evals.store.measures import measure, summary_rows
 from agentlab.evals.store.run import StoredRun
 
@@ -56,8 +55,8 @@ class Views:
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {as_markdown(note)}" for note in verdict.notes]
-        numbers = _table(NUMBERS, verdict.numbers)
-        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *numbers, "", *notes, "", *_table(heads, rows)])
+        numbers, table = markdown_table(NUMBERS, verdict.numbers), markdown_table(heads, rows)
+        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *numbers, "", *notes, "", *table])
 
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table
@@ -185,24 +184,6 @@ class Matrix:
             for line in self._lines()
         )
         return f"<p>{as_html(self._caption)}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def comparison_markdown(comparison: Comparison) -> str:
-    """Return each pair's summary and its primary measures: n, means, difference, interval, p."""
-    lines = []
-    for pair in comparison.pairs:
-        rows = [[d.measure.title, *d.cells] for d in pair.differences if d.primary]
-        heads = ["", "n", pair.a, pair.b, "difference", "95 %", "p adjusted", ""]
-        lines += [f"**{as_markdown(str(pair))}**", "", *_table(heads, rows), ""]
-    secondary = sum(not d.primary for pair in comparison.pairs[:1] for d in pair.differences)
-    return "\n".join([*lines, f"{secondary} secondary measures: `comparison.table`"])
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table with the first column left-aligned, the others right-aligned."""
-    line = ["---", *("---:" for _ in heads[1:])]
-    cells = [[*map(as_markdown, heads)], line, *([*map(as_markdown, row)] for row in rows)]
-    return ["| " + " | ".join(row) + " |" for row in cells]
 
 
 def _truncated(text: str) -> str:

@@ -14,11 +14,10 @@ from agentlab.cli.parser import main
 from agentlab.core.errors import RunError
 from agentlab.core.messages import Usage
 from agentlab.evals.compare.claims import evaluate_claims
-from agentlab.evals.compare.pairs import compare
 from agentlab.evals.grade.fingerprints import fingerprints, read_source
 from agentlab.evals.scorers import answer, similarity
 from agentlab.knowledge import refusal
-from agentlab.lab.run import open_run
+from agentlab.lab.run import compare, open_run
 from support.small_runs import Answering, edit_header, play, write_set
 from support.unsealing import unseal
 
@@ -26,6 +25,10 @@ from support.unsealing import unseal
 @pytest.fixture
 def data(tmp_path, own_home):
     return write_set(tmp_path / "colours", conversations=6)
+
+
+def comparison_of(path):
+    return compare(open_run(path))._repr_markdown_()
 
 
 def by_name(comparison, pair=0):
@@ -239,6 +242,7 @@ def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
         "lost: answer_f1 1 -> 0, turn 2 of c04: c04 1\n    a: blue  [",
         "    [b]: no idea  [",
         "exchangeable",
+        "means are over turns",
     ):
         assert part in shown
     assert main(["compare", str(tmp_path / "run"), "--flow", "c", "--flow", "[b]", "--json"]) == 0
@@ -253,6 +257,8 @@ def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
     table = compare(open_run(tmp_path / "run")).table
     assert list(table["B"].unique()) == ["[b]", "c"]
     assert "&lt;" not in table.to_string()
+    page = open_run(tmp_path / "run").report().text
+    assert '"estimand":"means are over turns, ' in page and "means are over turns" in comparison_of(tmp_path / "run")
 
 
 SCORER = '''"""Grades by length."""

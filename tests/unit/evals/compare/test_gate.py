@@ -295,6 +295,9 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert shown[1].startswith("regression: answer_f1 of answering 1.000 -> 0.000")
     assert len(shown) <= 20
     assert "worse turns" not in shown
+    (how,) = [line for line in shown if line.startswith("how: ")]
+    texts = [how, *((tmp_path / "run" / name).read_text() for name in ("gate.json", "gate.md"))]
+    assert all("eans are over turns" in text and "per turn and per conversation" in text for text in texts)
     assert any(
         line.startswith("worst turns of answering (--explain has more): answer_f1 1 -> 0, turn 1 of c00")
         for line in shown
