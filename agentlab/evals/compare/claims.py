@@ -25,7 +25,7 @@ from agentlab.evals.stats.planning import Needed
 from agentlab.evals.store.measures import format_number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ClaimResult:
     """Answer to a claim about one pair of flows; `str()` gives it as a sentence."""
 
@@ -109,16 +109,8 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
             open_.append(judgement)
     most = max(open_, key=lambda each: each.more or (math.inf, math.inf), default=None)
     more = most.more if most else None
-    return ClaimResult(
-        a=pair.a,
-        b=pair.b,
-        p=p,
-        p_adjusted=p,
-        parts=tuple(parts),
-        refuted=refuted,
-        more=more,
-        needed=format_needed(more, most.margin) if most and more else "",
-    )
+    needed = format_needed(more, most.margin) if most and more else ""
+    return ClaimResult(pair.a, pair.b, p, p, tuple(parts), refuted, more, needed)
 
 
 def _known(pair: FlowPair, name: str) -> PairedMeasure:

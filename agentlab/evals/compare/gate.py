@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +43,7 @@ from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.judgement import Judgement, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Slice, hidden_in_overall, significant_slices, slices_by_turn
+from agentlab.evals.stats.planning import COST_MARGIN
 from agentlab.evals.store.measures import (
     COSTS,
     LATENCY,
@@ -58,7 +59,7 @@ from agentlab.evals.store.measures import (
 from agentlab.evals.store.run import StoredRun, check_comparable
 
 QUALITY_MARGIN = 0.05
-GATED_COSTS = dict.fromkeys(("llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s"), 0.25)
+GATED_COSTS = dict.fromkeys(("llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s"), COST_MARGIN)
 GATED_COSTS["failed"] = 0.05
 """Costs that are always gated, and their margins, in shares of the baseline's mean."""
 MEASURED_LIVE = "measured live in two runs"
@@ -166,9 +167,7 @@ def gate(
         notes.append(f"not in the baseline, so not gated: {', '.join(new)}")
     if more := sum(len({*flows[label]} - {*rows}) for label, rows in turns.items()):
         notes.append(f"{more} turns of the run are not in the baseline, so not gated")
-    primary, failures = primary_measures(header, turns, declared)
-    if any(row.get("failed") for label in turns for row in flows[label].values()):
-        primary += failures
+    primary = primary_measures(header, turns, declared, flows)
     verdicts, remarks = evaluate_measures(
         turns,
         flows,
@@ -178,37 +177,41 @@ def gate(
         seconds_decide=latency_is_comparable(run.result.mode, header.mode),
         stops=mine["stops"],
         gates=header.gates,
-        longest=run.longest,
+        longest=run.longest // epochs_of(run.turn_values),
     )
     deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
     shown = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
-    return GateVerdict(
-        run_id=run.run_id,
-        baseline_id=header.run_id,
-        alpha=alpha,
-        **service(Path(baseline), header, recorded, verdicts),
-        primary=tuple(primary),
-        measure_verdicts=verdicts,
-        notes=(*notes, *remarks),
-        slices=tuple(hidden_in_overall(broken, shown)),
-    )
+    remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, shown))}
+    return make_verdict(run, Path(baseline), header, epochs_of(recorded), primary, verdicts, alpha=alpha, **remarked)
 
 
-def service(
+def make_verdict(
+    run: StoredRun,
     path: Path,
     header: BaselineHeader,
-    recorded: Mapping[str, Mapping[TurnKey, Values]],
-    verdicts: Sequence[Judgement],
-) -> dict[str, Any]:
-    """Return the fields of GateVerdict on the service of the baseline, and count this gate."""
+    epochs: int,
+    primary: tuple[str, ...],
+    verdicts: tuple[Judgement, ...],
+    **more: Any,
+) -> GateVerdict:
+    """Return the verdict of a gate and count the gate; `epochs` are those of the baseline, `more` further fields."""
     deciding = [each for each in verdicts if not each.advises]
     figures = [
         (each.flow, each.measure.name, each.a, each.b, each.p) for each in verdicts if each.measure.name != LATENCY
     ]
     gate = hashlib.sha256(repr(figures).encode()).hexdigest()
     served = count_gates(path, header.check, gate, changed=any(each.changed for each in deciding))
-    return {"gates": header.gates, "epochs": epochs_of(recorded), "served": served}
+    return GateVerdict(
+        run_id=run.run_id,
+        baseline_id=header.run_id,
+        primary=primary,
+        measure_verdicts=verdicts,
+        gates=header.gates,
+        epochs=epochs,
+        served=served,
+        **more,
+    )
 
 
 def check_gate_inputs(
@@ -239,15 +242,21 @@ def check_gate_inputs(
 
 
 def primary_measures(
-    header: BaselineHeader, baseline_turns: Mapping[str, Mapping[TurnKey, Values]], declared: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the primary measures, and those that become primary if turns fail, unless the user chose.
+    header: BaselineHeader,
+    baseline_turns: Mapping[str, Mapping[TurnKey, Values]],
+    declared: Sequence[str],
+    flows: Mapping[str, Mapping[TurnKey, Values]],
+) -> tuple[str, ...]:
+    """Return the primary measures; `failed` is one if turns of `flows` failed, unless the user chose the measures.
 
     The number of failures of both sides together is the same under all sign flips, so it may select the tests.
     """
     usual = primary_family(baseline_turns.values(), declared)
     primary = header.primary or usual
-    return primary, () if declared or {*primary} != {*usual} or "failed" in primary else ("failed",)
+    sides = [(rows, flows[label]) for label, rows in baseline_turns.items()]
+    failed = any(run[key].get("failed") for rows, run in sides for key in rows.keys() & run)
+    is_chosen = declared or {*primary} != {*usual} or "failed" in primary
+    return (*primary, "failed") if failed and not is_chosen else primary
 
 
 class GatedMeasure(NamedTuple):
@@ -258,9 +267,12 @@ class GatedMeasure(NamedTuple):
     """Reason why it is not primary; "" if it is."""
     paired: PairedMeasure
 
-    def measure_verdicts(
-        self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any
-    ) -> Judgement:
+    @property
+    def name(self) -> tuple[str, str]:
+        """Return the names of flow and measure."""
+        return self.flow, self.paired.measure.name
+
+    def judge(self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
         """Return its judgement; `more` are further fields of `Judgement`."""
         share = relative_margin(self.paired.measure.name, margins)
         return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
@@ -279,7 +291,8 @@ def gated_measures(
     *,
     seconds_decide: bool,
     stops: Stops,
-    longest: int,
+    longest: int = 0,
+    only_primary: bool = False,
 ) -> tuple[list[GatedMeasure], list[str]]:
     """Return the measures to test, by flow of the baseline, and the names of those that are unknown in the baseline."""
     keys = {flow: sorted(rows) for flow, rows in baseline.items()}
@@ -291,8 +304,9 @@ def gated_measures(
     members, unknown = [], []
     for index, (flow, rows) in enumerate(baseline.items()):
         for name in in_order(name for row in rows.values() for name in row):
-            is_gated = name in (*margins, *primary, *GATED_COSTS) or measure(name) not in COSTS
-            if not is_gated or math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow]):
+            is_gated = not only_primary and (name in (*margins, *GATED_COSTS) or measure(name) not in COSTS)
+            is_left_out = math.isinf(margins.get(name, 0.0)) or is_one_sided(name, rows, run[flow])
+            if is_left_out or not (is_gated or name in primary):
                 continue
             paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)], stops.get(flow, {}))
             if paired.means[0] is None:
@@ -302,7 +316,7 @@ def gated_measures(
             members.append(
                 GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired)
             )
-    if all(member.advises for member in members):
+    if not only_primary and all(member.advises for member in members):
         raise RunError(f"no primary measure is left: {', '.join(primary)} are left out, unknown, or measured live")
     return members, unknown
 
@@ -318,32 +332,33 @@ def evaluate_measures(
     stops: Stops = MappingProxyType({}),
     gates: int = 1,
     longest: int = 0,
-    tested: Callable[[Sequence[GatedMeasure]], list[Judgement]] | None = None,
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
     """Return the judgements of all measures, worst first, and notes.
 
     Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
     `seconds_decide`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the most that a turn of
-    the run can take. `tested` returns the judgements of the members; the sequential gate passes its own tests.
+    the run can take.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
     members, unknown = gated_measures(
         baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops, longest=longest
     )
-    if tested is None:
-        families = [member.advises for member in members]
-        outcomes = run_family_test([m.paired for m in members], alpha / gates, two_sided=False, families=families)
-        outcomes = [outcome.shared_by(gates) for outcome in outcomes]
-        verdicts = [m.measure_verdicts(outcome, margins, alpha) for m, outcome in zip(members, outcomes, strict=True)]
-    else:
-        verdicts = tested(members)
+    families = [member.advises for member in members]
+    outcomes = run_family_test([m.paired for m in members], alpha / gates, two_sided=False, families=families)
+    verdicts = [m.judge(o.shared_by(gates), margins, alpha) for m, o in zip(members, outcomes, strict=True)]
+    return with_notes(verdicts, unknown, primary)
+
+
+def with_notes(
+    verdicts: Sequence[Judgement], unknown: Sequence[str], primary: Sequence[str]
+) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
+    """Return the judgements, worst first, and notes on measures that cannot be tested."""
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
-    left_out = [f"{m.paired.left_out} of {m.paired.measure.name} of {m.flow}" for m in members if m.paired.left_out]
+    left_out = [f"{j.paired.left_out} of {j.measure.name} of {j.flow}" for j in verdicts if j.paired.left_out]
     if left_out:
         notes.append(f"turns that one side leaves undecided, so not gated: {', '.join(left_out)}")
-    live = [each for each in verdicts if each.advises == MEASURED_LIVE and each.measure.name in primary]
-    if live:
+    if any(each.advises == MEASURED_LIVE and each.measure.name in primary for each in verdicts):
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
     return tuple(sorted(verdicts, key=severity_key)), tuple(notes)
 
