@@ -1,4 +1,4 @@
-"""Sections on costs, gates, the flows not told from the best, and judges.
+"""Sections on qualities, costs, gates, the flows not told from the best, and judges.
 
 Worlds of costs, against a usual cost of 1 with normal noise: `P % x F` of the conversations take F times the usual, and
 `+5 % on all` is dearer everywhere. Worlds of flows: four turns a conversation, right with a probability that all flows
@@ -15,6 +15,7 @@ from rates import Row, Section
 from agentlab.evals.compare.baselines import mean_over_epochs
 from agentlab.evals.compare.best import best
 from agentlab.evals.compare.gate import evaluate_measures
+from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.paired import make_turn_tables, pair_measure
 
 Turns = dict[tuple[str, int, int], dict[str, float | None]]
@@ -36,6 +37,41 @@ def cost_passes(
     sides = [{"flow": turns_of("cost_usd", values)} for values in (usual, now)]
     (judged,), _ = evaluate_measures(*sides, {"cost_usd": margin}, 0.05, ["cost_usd"], stops=stops)
     return float(judged.kind == "pass")
+
+
+def quality_passes(world: str, loss: float, size: int, random: np.random.Generator) -> float:
+    """Return 1 if a gate passes a quality that loses `loss` on average, with the default margin of .05."""
+    lengths = random.integers(1, 11, size) if world == "uneven" else np.full(size, 4)
+    skill, whole = random.beta(4, 1, size), random.random(size) < loss
+    sides: tuple[Turns, Turns] = {}, {}
+    for number, length in enumerate(lengths.tolist()):
+        before = np.ones(length) if world == "rare" else (random.random(length) < skill[number]).astype(float)
+        now = before if world == "rare" else (random.random(length) < skill[number]).astype(float)
+        kept = 1.0 - whole[number] if world == "rare" else random.random(length) >= loss / 0.8
+        for values, side in zip((before, now * kept), sides, strict=True):
+            side.update({(f"c{number:03}", turn, 0): {"answer_f1": float(v)} for turn, v in enumerate(values)})
+    (judged,), _ = evaluate_measures(
+        {"flow": sides[0]}, {"flow": sides[1]}, {}, 0.05, ["answer_f1"], longest=10 if world == "uneven" else 0
+    )
+    return float(judged.kind == "pass" if loss else judged.kind in ("pass", "unchanged"))
+
+
+def decided(loss: float, size: int, random: np.random.Generator) -> float:
+    """Return 1 if a gate at the margin .10 is decided after the upper number of more conversations that it printed."""
+
+    def gated(sides: tuple[np.ndarray, ...]) -> Judgement:
+        flows = [{"flow": turns_of("answer_f1", side[None])} for side in sides]
+        return evaluate_measures(*flows, {"answer_f1": 0.1}, 0.05, ["answer_f1"])[0][0]
+
+    def played(size: int) -> tuple[np.ndarray, ...]:
+        skill = random.beta(4, 1, (size, 1))
+        before, now = (random.random((size, 4)) < skill for _ in range(2))
+        return before.astype(float), (now & (random.random((size, 4)) >= loss / 0.8)).astype(float)
+
+    while (pilot := gated(first := played(size))).kind != "undecided" or pilot.more is None:
+        pass
+    more = played(min(pilot.more.high, 2000))
+    return float(gated(tuple(np.vstack(both) for both in zip(first, more, strict=True))).kind != "undecided")
 
 
 def alarms(epochs: int, loss: float, any_of_five: bool, size: int, random: np.random.Generator) -> float:
@@ -109,6 +145,27 @@ SECTIONS = (
             Row((world, stop, kind), partial(cost_passes, *numbers), high=0.05 if kind == "false" else 1.0, divisor=4)
             for world, stop, kind, *numbers in COSTS
         ],
+    ),
+    Section(
+        "Pass of a quality",
+        "*false*: a gate passes a quality whose mean loss is the margin, .05; promised .05 at most. *power*: it passes,"
+        " or finds unchanged, a flow that is equally good. *rare*: conversations break as a whole. *uneven*:"
+        " conversations of 1 to 10 turns.",
+        ("world", ""),
+        (20, 60, 120, 240),
+        [
+            Row((world, kind), partial(quality_passes, world, loss), high=high, divisor=2)
+            for world in ("spread", "rare", "uneven")
+            for kind, loss, high in (("false", 0.05, 0.05), ("power", 0.0, 1.0))
+        ],
+    ),
+    Section(
+        "A gate after N more conversations",
+        "How often a gate that was undecided at the margin .10 is decided after the upper number of further"
+        " conversations that it printed: it passes, or calls the flow worse. Promised .75 at least, whatever the loss.",
+        ("true loss",),
+        (10, 20),
+        [Row((f"{loss:.2f}",), partial(decided, loss), low=0.75, divisor=2) for loss in (0.0, 0.05, 0.1, 0.15)],
     ),
     Section(
         "Regression of a gate",

@@ -18,7 +18,7 @@ import numpy as np
 from rates import Row, Section
 
 from agentlab.evals.compare.paired import make_turn_tables
-from agentlab.evals.compare.ship import contrasts_of, winners
+from agentlab.evals.compare.ship import contrasts_of, dominated_flows, winners
 from agentlab.evals.stats.planning import MARGIN
 
 SIZES = (5, 10, 20, 30, 60, 120)
@@ -79,6 +79,43 @@ def shipped(
     return float(len(best) == 1 and (best == ["0"] if wanted else int(best[0]) in losing))
 
 
+def dominated(
+    losses: tuple[float, float], price: float, wanted: bool, flows: int, size: int, random: np.random.Generator
+) -> float:
+    """Return 1 if any flow is called dominated, or if `wanted` the first one.
+
+    The first flow loses `losses[0]` in the first quality and costs `price` times as much as the others, which lose
+    `losses[1]` in the second quality.
+    """
+    lengths, difficulty = lengths_of("spread", size, random), random.beta(4, 1, size)
+    keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]
+    names, sides = ("quality_0", "quality_1", "cost_usd"), []
+    for flow in range(flows):
+        own = (0.0, losses[1]) if flow else (losses[0], 0.0)
+        columns = [scores("spread", difficulty, lengths, loss, random) for loss in own]
+        columns.append(random.lognormal(0, 0.4, len(keys)) * (1.0 if flow else price))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        sides.append({key: dict(zip(names, row, strict=True)) for key, row in zip(keys, rows, strict=True)})
+    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides), strict=True))
+    lines = [*dominated_flows(contrasts_of(tables, names))]
+    return float(any(line.startswith("0 ") for line in lines) if wanted else bool(lines))
+
+
+def _dominated_rows() -> list[Row]:
+    rows = []
+    for flows in (2, 5, 12):
+        divisor = 4 if flows == 12 else 2 if flows == 5 else 1
+        for world, losses, price, wanted in (
+            ("equal", (0.0, 0.0), 1.0, False),
+            ("trade", (0.3, MARGIN), 1.5, False),
+            ("worse", (0.3, 0.0), 1.5, True),
+        ):
+            kind, high = ("power", 1.0) if wanted else ("false", 0.05)
+            simulate = partial(dominated, losses, price, wanted, flows)
+            rows.append(Row((world, str(flows), kind), simulate, high=high, divisor=divisor))
+    return rows
+
+
 def _rows() -> list[Row]:
     rows = []
     for world, sizes, qualities in (
@@ -109,5 +146,14 @@ SECTIONS = (
         ("world", "flows", "qualities", ""),
         SIZES,
         _rows(),
+    ),
+    Section(
+        "Dominated",
+        "*false*: any flow is called dominated although no flow is; promised: .05 at most. *trade*: the first flow is"
+        f" worse by .3 in one quality and dearer, every other flow by {MARGIN:.2f} in another quality. *power*: the"
+        " first flow is worse by .3 in one quality, dearer, and as good in another one.",
+        ("world", "flows", ""),
+        (20, 60, 120, 240),
+        _dominated_rows(),
     ),
 )

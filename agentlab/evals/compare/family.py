@@ -63,18 +63,17 @@ def run_family_test(
     constant = np.where(labelled, by_labels, constant)
     several = np.array([member.conversations > 1 for member in own])
     testable = ((np.minimum(flips.minimum_p_values(), constant) <= alpha) | labelled) & several
-    families = families or [None] * len(members)
-    family_of = [families[index] for index in changed]
-    for family in dict.fromkeys(family_of):
-        inside = np.array([other == family for other in family_of])
+    numbers = {family: number for number, family in enumerate(dict.fromkeys(families or [None]))}
+    numbered = np.array([numbers[family] for family in families or [None] * len(members)])
+    for number in range(len(numbers)):
+        inside = numbered[changed] == number
         tested, size = flips.test(inside & testable), int((inside & testable).sum())
         for column in np.flatnonzero(inside).tolist():
             p = min(float(tested.p[column]), float(constant[column]))
             adjusted = min(float(tested.p_adjusted[column]), float(constant[column]) * size)
             outcomes[changed[column]] = MeasureOutcome(p, adjusted if testable[column] else None, size)
-        for index, outcome in enumerate(outcomes):
-            if families[index] == family:
-                outcomes[index] = outcome._replace(family=size)
+        for index in np.flatnonzero(numbered == number).tolist():
+            outcomes[index] = outcomes[index]._replace(family=size)
     return outcomes
 
 

@@ -23,7 +23,7 @@ from agentlab.evals.compare.epochs import PASS_THRESHOLD
 from agentlab.evals.compare.family import MIN_DIFFERING
 from agentlab.evals.compare.judgement import Judgement
 from agentlab.evals.compare.pairs import Comparison, compare
-from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, sides_of, winners
+from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
 from agentlab.evals.store.measures import (
     LATENCY,
     answer_measure,
@@ -188,7 +188,8 @@ class _Field:
 
     @cached_property
     def contrasts(self) -> dict[str, list[Contrast]]:
-        return contrasts_of(self.comparison.tables, self.primary, self.comparison.pairs) if self.comparison else {}
+        stops = {side.name: side.run.identity["stops"].get(side.flow, {}) for side in self.sides}
+        return contrasts_of(self.comparison.tables, self.primary, stops) if self.comparison else {}
 
     @cached_property
     def eligible(self) -> list[str]:
@@ -340,6 +341,7 @@ class _Field:
         if len(self.unusable) < len(self.sides):
             yield from (f"{name} is not usable: {n} of {graded} right" for name, (n, graded) in self.unusable.items())
         yield from [str(comparison.best)] if comparison.best else []
+        yield from dominated_flows(self.contrasts) if len(self.sides) > 2 else ()
         yield from map(str, comparison.pairs)
         undecided: dict[str, list[Judgement]] = {}
         for d in (d for pair in comparison.pairs for d in pair.differences):

@@ -12,8 +12,10 @@ Multiparameter hypothesis testing and acceptance sampling, 1982). Everything els
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, permutations
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,8 +25,8 @@ from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.judgement import Judgement, bound_of_all, format_needed, loss_p_value, more_if_equal
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
-from agentlab.evals.compare.pairs import ALPHA, FlowPair
-from agentlab.evals.stats.planning import MARGIN, Needed, more_to_exclude
+from agentlab.evals.compare.pairs import ALPHA
+from agentlab.evals.stats.planning import COST_MARGIN, MARGIN, Needed, more_to_exclude
 from agentlab.evals.store.measures import LATENCY, is_quality
 from agentlab.evals.store.run import StoredRun
 
@@ -50,44 +52,27 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """One flow against another: which losses of quality are excluded, and what is shown."""
+    """One flow against another: which losses are excluded, and which differences are significant."""
 
-    def __init__(
-        self,
-        flow: str,
-        other: str,
-        tables: Mapping[str, TurnTable],
-        decide: Sequence[str],
-        paired: Mapping[str, PairedMeasure] = MappingProxyType({}),
-    ) -> None:
-        """Take measures that are already paired, with `other` as A."""
-        self.flow, self.other = flow, other
-        self._tables, self._decide, self._paired = (tables[other], tables[flow]), decide, dict(paired)
-        self.qualities = [self._pair(name) for name in decide if is_quality(name)]
+    flow: str
+    other: str
+    paired: Mapping[str, PairedMeasure]
+    """Primary measures, with `other` as A."""
+    shown: Mapping[str, Judgement]
+    """Significant differences of this pair: in primary measures, and in costs beside them."""
+    worse: Sequence[str]
+    """Primary measures in which the flow is worse by the test over all pairs."""
 
-    def _pair(self, name: str) -> PairedMeasure:
-        if name not in self._paired:
-            self._paired[name] = pair_measure(name, *self._tables)
-        return self._paired[name]
+    @property
+    def qualities(self) -> list[PairedMeasure]:
+        return [paired for name, paired in self.paired.items() if is_quality(name)]
 
     @cached_property
-    def open(self) -> list[PairedMeasure]:
+    def open(self) -> dict[str, PairedMeasure]:
         """The qualities in which a loss of `MARGIN` is not excluded."""
-        return [paired for paired in self.qualities if loss_p_value(paired, MARGIN) > ALPHA]
-
-    @cached_property
-    def shown(self) -> dict[str, Judgement]:
-        """The measures that are shown to differ: those that decide, and costs beside them."""
-        costs = [name for name in FEWER if name not in self._decide and name != LATENCY]
-        known = [name for name in (*self._decide, *costs) if all(table.column(name)[1].any() for table in self._tables)]
-        paired = [self._pair(name) for name in known]
-        tests = run_family_test(paired, ALPHA, two_sided=True, families=[name in self._decide for name in known])
-        judgements = (
-            Judgement(flow=self.flow, paired=column, **test._asdict(), alpha=ALPHA)
-            for column, test in zip(paired, tests, strict=True)
-        )
-        return {each.measure.name: each for each in judgements if each.is_shown}
+        return {each.measure.name: each for each in self.qualities if loss_p_value(each, MARGIN) > ALPHA}
 
     @cached_property
     def bounds(self) -> dict[str, float]:
@@ -98,13 +83,12 @@ class Contrast:
     @property
     def open_bounds(self) -> dict[str, float]:
         """The bounds of the qualities in which a loss of `MARGIN` is not excluded."""
-        names = [paired.measure.name for paired in self.open]
-        return {name: bound for name, bound in self.bounds.items() if name in names}
+        return {name: bound for name, bound in self.bounds.items() if name in self.open}
 
     @cached_property
     def more(self) -> Needed | None:
         """The numbers of more conversations, if both are equally good, that exclude `MARGIN`; None if none is known."""
-        needed = [more_if_equal(paired, MARGIN, ALPHA) for paired in self.open if len(paired.differences)]
+        needed = [more_if_equal(paired, MARGIN, ALPHA) for paired in self.open.values() if len(paired.differences)]
         return max((each for each in needed if each), default=None) if None not in needed else None
 
     @property
@@ -122,23 +106,73 @@ class Contrast:
         """The qualities that decide in which the flow is shown worse."""
         return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
 
+    def passes(self, name: str) -> bool:
+        """Return True if a loss in a primary measure is excluded: of `MARGIN`, or for a cost of `COST_MARGIN`."""
+        if is_quality(name):
+            return name not in self.open
+        margin = COST_MARGIN * (self.paired[name].means[0] or 0.0)
+        return name in self.gains or loss_p_value(self.paired[name], margin) <= ALPHA
+
 
 def contrasts_of(
-    tables: Mapping[str, TurnTable], decide: Sequence[str], pairs: Sequence[FlowPair] = ()
+    tables: Mapping[str, TurnTable],
+    decide: Sequence[str],
+    stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> dict[str, list[Contrast]]:
     """Return each flow against every other one; empty where no quality decides or the turns are not the same.
 
-    `pairs` are comparisons of some of the flows, whose measures are already paired.
+    `stops` are the declared stops of each flow, by cost. All pairs share the flips of one test, and both directions of
+    a pair its p-values.
     """
     if not any(is_quality(name) for name in decide) or len({tuple(table.keys) for table in tables.values()}) > 1:
         return {}
-    paired = {(pair.b, pair.a): pair.paired for pair in pairs}
-    return {
-        flow: [
-            Contrast(flow, other, tables, decide, paired.get((flow, other), {})) for other in tables if other != flow
-        ]
-        for flow in tables
+    beside = [name for name in FEWER if name != LATENCY and all(t.column(name)[1].any() for t in tables.values())]
+    names, pairs = [*dict.fromkeys((*decide, *beside))], [*combinations(tables, 2)]
+    paired = {
+        (flow, other): {name: pair_measure(name, tables[other], tables[flow], stops.get(flow, {})) for name in names}
+        for flow, other in permutations(tables, 2)
     }
+    # Each pair has its own families, and all pairs have one for the primary measures.
+    columns: list[tuple[tuple[str, str], str, object]] = []
+    for pair in pairs:
+        columns += [(pair, name, (pair, name in decide)) for name in names]
+        columns += [(pair, name, None) for name in decide]
+    members, families = [paired[pair][name] for pair, name, _ in columns], [family for *_, family in columns]
+    outcomes = run_family_test(members, ALPHA, two_sided=True, families=families)
+    tests = dict(zip(columns, outcomes, strict=True))
+
+    def contrast(flow: str, other: str) -> Contrast:
+        pair, own = (flow, other) if (flow, other) in pairs else (other, flow), paired[flow, other]
+
+        def judged(name: str, family: object) -> Judgement:
+            return Judgement(flow=flow, paired=own[name], **tests[pair, name, family]._asdict(), alpha=ALPHA)
+
+        of_pair = {name: judged(name, (pair, name in decide)) for name in names}
+        return Contrast(
+            flow=flow,
+            other=other,
+            paired={name: own[name] for name in decide},
+            shown={name: judgement for name, judgement in of_pair.items() if judgement.is_shown},
+            worse=[name for name in decide if judged(name, None).kind == "worse"],
+        )
+
+    return {flow: [contrast(flow, other) for other in tables if other != flow] for flow in tables}
+
+
+def dominated_flows(contrasts: Mapping[str, Sequence[Contrast]]) -> Iterator[str]:
+    """Yield a line for each flow that is worse than another one, which passes against it in all other measures.
+
+    The first part is a test over all pairs and primary measures, the second one is the rule of `Ship X`. So a flow is
+    called dominated by mistake in at most `ALPHA` of all runs.
+    """
+    for flow, own in contrasts.items():
+        for contrast in own:
+            back = next(each for each in contrasts[contrast.other] if each.other == flow)
+            rest = [name for name in back.paired if name not in contrast.worse]
+            if contrast.worse and all(map(back.passes, rest)):
+                passes = f", and {back.flow} passes in {', '.join(rest)}" if rest else ""
+                yield f"{flow} is dominated by {back.flow}: worse in {', '.join(contrast.worse)}{passes}"
+                break
 
 
 def plan_note(datasets: Sequence[Dataset]) -> str:

@@ -15,6 +15,8 @@ from agentlab.evals.stats.statistics import NORMAL, students_t
 
 MARGIN = 0.10
 """Loss of quality that `Ship X` excludes, and smallest difference that matters; per turn or conversation."""
+COST_MARGIN = 0.25
+"""Loss in a cost that a pass excludes, in shares of the mean."""
 POWER = 0.8
 MAX_CONVERSATIONS = 100_000
 """Larger sample sizes are not reported."""

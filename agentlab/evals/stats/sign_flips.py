@@ -12,6 +12,8 @@ t.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -61,8 +63,10 @@ class SignFlips:
         """Return p-values from counts of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
         return hits / len(self.drawn) if self.exact else (hits + 1) / (len(self.drawn) + 1)
 
-    def exact_p_values(self, sampled: np.ndarray) -> np.ndarray:
-        """Return exact p-values of the columns whose own differences allow it, else those in `sampled`."""
+    @cached_property
+    def p(self) -> np.ndarray:
+        """p-value of each column alone, shape (J,): exact where its own differences allow it, else sampled."""
+        sampled = self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0))
         exact = [exact_p_value(column, two_sided=self.two_sided) for column in self.sums.T]
         return np.array([p if own is None else own for own, p in zip(exact, sampled, strict=True)])
 
@@ -71,8 +75,7 @@ class SignFlips:
 
         `family` marks the columns that are tested together, by default all. The other columns get an adjusted p of 1.
         """
-        p = self.exact_p_values(self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0)))
-        adjusted = np.ones(len(p))
+        p, adjusted = self.p, np.ones(len(self.p))
         tested = np.flatnonzero(family) if family is not None else np.arange(len(p))
         order = tested[np.argsort(-self.observed[tested], kind="stable")]
         largest = np.full(len(self.null_sums), -np.inf)
@@ -134,11 +137,22 @@ def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:
         minus = np.arange(2**size)[:, None] >> np.arange(size) & 1
         exact: np.ndarray = columns.sum(axis=0) - 2 * (minus @ columns)
         return exact
-    random, single = np.random.default_rng(SEED), columns.astype(np.float32)
-    parts = []
-    for start in range(0, max_draws, max(1, BLOCK // size)):
-        count = min(BLOCK // size or 1, max_draws - start) * size
-        bits = np.unpackbits(np.frombuffer(random.bytes(-(-count // 8)), dtype=np.uint8), count=count)
-        parts.append(bits.reshape(-1, size).astype(np.float32) @ single)
-    drawn: np.ndarray = columns.sum(axis=0) - 2 * np.concatenate(parts).astype(float)
+    single = columns.astype(np.float32)
+    # A verdict needs the signs of few conversations several times.
+    blocks = _signs_of_few(size, max_draws) if size * max_draws <= BLOCK else _drawn_signs(size, max_draws)
+    drawn: np.ndarray = columns.sum(axis=0) - 2 * np.concatenate([minus @ single for minus in blocks]).astype(float)
     return drawn
+
+
+def _drawn_signs(size: int, draws: int) -> Iterator[np.ndarray]:
+    """Yield blocks of signs, 1 for minus, of shape (draws of the block, size)."""
+    random = np.random.default_rng(SEED)
+    for start in range(0, draws, max(1, BLOCK // size)):
+        count = min(BLOCK // size or 1, draws - start) * size
+        bits = np.unpackbits(np.frombuffer(random.bytes(-(-count // 8)), dtype=np.uint8), count=count)
+        yield bits.reshape(-1, size).astype(np.float32)
+
+
+@lru_cache(maxsize=4)
+def _signs_of_few(size: int, draws: int) -> list[np.ndarray]:
+    return [*_drawn_signs(size, draws)]

@@ -185,3 +185,30 @@ def test_a_long_conversation_that_the_sample_left_out_keeps_a_flow_from_being_sh
         file.write(json.dumps(long) + "\n")
     told = shown(play(data, tmp_path / "sample", *flows, limit=39), capsys)
     assert not told.startswith("Ship") and "is not excluded" in told
+
+
+def dominations(tmp_path, conversations, *flows, **spec):
+    run = play(
+        write_set(tmp_path / f"set{conversations}", conversations), tmp_path / f"run{conversations}", *flows, **spec
+    )
+    return [note for note in recommend(run)[0].notes if "dominated" in note]
+
+
+@pytest.mark.parametrize(("conversations", "dominated"), [(20, False), (40, True)])
+def test_dominated_is_worse_in_one_measure_while_the_other_flow_passes_in_all_else(tmp_path, conversations, dominated):
+    every = turns(conversations)
+    flows = [Answering("poor", wrong=every[::3], calls=lambda turn: 2), Answering("good"), Answering("same")]
+    notes = dominations(tmp_path, conversations, *flows, primary=["answer_f1", "failed", "llm_calls"])
+    passes = "poor is dominated by good: worse in answer_f1, llm_calls, and good passes in failed"
+    assert notes == ([passes] if dominated else [])
+
+
+def test_worse_but_cheaper_or_equally_expensive_is_not_dominated(tmp_path):
+    every, spec = turns(40), {"primary": ["answer_f1", "llm_calls"]}
+    good = Answering("good", calls=lambda turn: 2)
+    assert not dominations(tmp_path, 40, good, Answering("poor", wrong=every), Answering("bad", wrong=every), **spec)
+    equal = [Answering("good"), Answering("poor", wrong=turns(41)), Answering("same")]
+    assert not dominations(tmp_path, 41, *equal, **spec), "without a stop no cost passes"
+    equal = [Answering("good"), Answering("poor", wrong=turns(42)), Answering("same")]
+    (note,) = dominations(tmp_path, 42, *equal, stops={"llm_calls": 2}, **spec)
+    assert note == "poor is dominated by good: worse in answer_f1, and good passes in llm_calls"

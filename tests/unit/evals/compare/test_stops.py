@@ -94,3 +94,11 @@ def test_an_unknown_stop_is_refused(tmp_path, capsys):
     spec.write_text("stops: {calls: 3}\n")
     assert main(["run", str(spec)]) == 1
     assert "stops" in capsys.readouterr().err
+
+
+def test_a_saving_below_the_stop_cannot_be_undone_by_unseen_conversations(tmp_path):
+    data = write_set(tmp_path / "set", 30)
+    flows = [Answering("dear", calls=lambda turn: 3 - turn[1]), Answering("cheap")]
+    for stop, claim in ((1, "on average, whatever was not seen"), (99, "on average")):
+        run = play(data, tmp_path / f"run{stop}", *flows, stops={"llm_calls": stop})
+        assert al.compare(run).pairs[0]["llm_calls"].claim == claim
