@@ -6,6 +6,7 @@ import json
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.evals.report.page import contents
 
 COSTS = ("llm_calls", "input_tokens", "output_tokens", "cost_usd", "latency_s")
 
@@ -41,3 +42,17 @@ def test_costs_of_a_flow_with_its_own_client_are_unknown(tmp_path, capsys):
 def test_a_flow_that_uses_the_session_has_known_costs(tmp_path):
     run = played(tmp_path, counted)
     assert run.means["counted"]["llm_calls"] == 1.0
+
+
+def test_a_single_turn_shows_unknown_costs_and_no_zero(tmp_path, capsys):
+    run = played(tmp_path, counted, own_client)
+    for flow, unknown in (("own_client", True), ("counted", False)):
+        assert main(["show", str(run.path), "c01", "--turn", "1", "--flow", flow]) == 0
+        assert ("tokens -, time -" in capsys.readouterr().out) is unknown
+        turns = run.turns.query(f"flow == '{flow}'")
+        assert all(turns[name].isna().all() == unknown for name in ("llm_calls", "latency_s"))
+    page = contents([run])
+    columns = [measure["name"] for measure in page["measures"]]
+    for flow, play in zip(page["flows"], page["plays"], strict=True):
+        values = {name: play["values"][columns.index(name)] for name in ("llm_calls", "latency_s")}
+        assert all((value is None) == (flow == "own_client") for value in values.values())

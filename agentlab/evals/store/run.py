@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from agentlab.core import plugins
 from agentlab.core.constants import IMPORTED
@@ -24,11 +25,11 @@ from agentlab.core.errors import DatasetError, RunError
 from agentlab.core.escaping import one_line
 from agentlab.core.events import Event, MemoryOp
 from agentlab.core.messages import Fact, from_json
-from agentlab.core.trace import Trace
+from agentlab.core.trace import Totals, Trace
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import Dataset, by_name, load_dataset
 from agentlab.evals.store.folder import TURNS, RunFolder
-from agentlab.evals.store.measures import COSTS, LATENCY, LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
+from agentlab.evals.store.measures import LOOKUPS, MAX_VALUE, TurnKey, Values, measures_of
 from agentlab.evals.store.rows import UNKNOWN, Summary, TrialKey, TurnRow
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class MemoryView:
         return str(self.table.to_html(index=False))
 
 
+NOT_COUNTED = Totals(**dict.fromkeys(asdict(Totals())))
 MAX_CACHED_BYTES = 64 * 2**20
 """Largest size of turn rows, in bytes, that stay in memory with their texts; those of larger files are read again."""
 
@@ -240,11 +242,24 @@ class StoredRun:
 
     @cached_property
     def _cached(self) -> list[TurnRow]:
-        return [*self.folder.latest_turns(texts=not self._is_large)]
+        return [*map(self._without_false_zeros, self.folder.latest_turns(texts=not self._is_large))]
+
+    @cached_property
+    def _uncounted(self) -> set[str]:
+        """Flows without known calls; empty while the run is running."""
+        flows = self.result.flows if self.folder.summary_file.exists() else {}
+        return {label for label, flow in flows.items() if flow.llm_calls is None}
+
+    def _without_false_zeros(self, row: TurnRow) -> TurnRow:
+        """Return the turn of a flow that bypasses the session with unknown costs: the session counted nothing."""
+        is_unknown = row.flow in self._uncounted and row.totals == Totals()
+        return replace(row, totals=NOT_COUNTED, latency_s=None) if is_unknown else row
 
     def rows(self, wanted: Callable[[TurnRow], bool] = lambda row: True) -> list[TurnRow]:
         """Return the turns that are `wanted`, by flow, conversation, epoch and number; the run may be running."""
-        return [*(self.folder.latest_turns(wanted) if self._is_large else filter(wanted, self._cached))]
+        if self._is_large:
+            return [*map(self._without_false_zeros, self.folder.latest_turns(wanted))]
+        return [*filter(wanted, self._cached)]
 
     def turn_rows(self) -> list[TurnRow]:
         """Return the turns with their texts; raises RunError if the summary counts other turns."""
@@ -278,13 +293,9 @@ class StoredRun:
                 if value is not None and not -MAX_VALUE <= value <= MAX_VALUE:
                     location = one_line(f"turn {row.turn + 1} of {row.conversation} by {row.flow}: {name}")
                     raise RunError(f"{self.path}: {location} is beyond {MAX_VALUE:g}, so it was not measured")
-        for label, flow in self.result.flows.items():
-            sums = [cost.name for cost in COSTS if cost.name not in ("failed", LATENCY)]
-            unknown = [name for name in sums if flow.per_turn(name) is None]
-            unknown += [LATENCY] if flow.latency_s["mean"] is None else []
-            unknown += LOOKUPS if self.hides_searches(label) else ()
+        for label in filter(self.hides_searches, flows):
             for values in flows[label].values():
-                values |= dict.fromkeys(values.keys() & unknown)
+                values |= dict.fromkeys(values.keys() & {*LOOKUPS})
         return flows
 
     def hides_searches(self, flow: str) -> bool:
