@@ -6,7 +6,7 @@ simulation: `results/error_rates.md` gives their coverage and size.
 * A mean of bounded values, such as scores: the bounds of `statistics.loss_bound` at level .975 at both ends. The
   interval is never empty and never contradicts a verdict `pass`.
 * A mean cost: bootstrap-t of the logarithm of the mean (Hall, Theoretical comparison of bootstrap confidence intervals,
-  Annals of Statistics 1988). With less than `ROUGH` conversations it covers the mean in .90 instead of .95.
+  Annals of Statistics 1988). With less than `ROUGH` conversations it covers the mean in .90 to .95, else in .93.
 * A mean difference of costs: bootstrap-t. The test of a mean difference inverts it.
 """
 
@@ -29,6 +29,12 @@ MIN_ERROR_SHARE = 0.2
 ROUGH = 20
 """Conversations below which intervals of costs are rough, and means of differences are not claimed."""
 TAIL = (1 - CONFIDENCE) / 2
+COST_TAIL = 0.0175
+"""Share of the bootstrap beyond each end of the interval of a mean cost.
+
+With .025 it covers skewed costs too seldom: lognormal ones with a standard deviation of 1 in .89 at 8 conversations and
+.91 at 20, with .0175 in .92 and .94 (8,000 simulated runs a size).
+"""
 
 
 class Column(NamedTuple):
@@ -69,7 +75,8 @@ def _cost_interval(sums: np.ndarray, counts: np.ndarray, *, is_difference: bool)
         return mean, mean
     is_log = not is_difference and mean > 0
     scale = error / mean if is_log else error
-    ends = -NORMAL.inv_cdf(TAIL), NORMAL.inv_cdf(TAIL)
+    tail = COST_TAIL if is_log else TAIL
+    ends = -NORMAL.inv_cdf(tail), NORMAL.inv_cdf(tail)
     if len(sums) <= MAX_RESAMPLED:
         means, errors = _resampled(sums, counts)
         if is_log:
@@ -78,7 +85,7 @@ def _cost_interval(sums: np.ndarray, counts: np.ndarray, *, is_difference: bool)
             t = np.log(means / mean) / np.maximum(errors / means, MIN_ERROR_SHARE * scale)
         else:
             t = (means - mean) / np.maximum(errors, MIN_ERROR_SHARE * scale)
-        rank = max(0, round(TAIL * (len(t) + 1)) - 1)
+        rank = max(0, round(tail * (len(t) + 1)) - 1)
         ordered = np.partition(t, [rank, len(t) - 1 - rank])
         ends = max(0.0, float(ordered[-1 - rank])), min(0.0, float(ordered[rank]))
     if is_log:
