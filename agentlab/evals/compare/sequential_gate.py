@@ -17,14 +17,14 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.core.trace import exact_sum
 from agentlab.evals.compare import gate
-from agentlab.evals.compare.baselines import epochs_of, mean_over_epochs, read_baseline
+from agentlab.evals.compare.baselines import BaselineHeader, epochs_of, mean_over_epochs, read_baseline
 from agentlab.evals.compare.family import MeasureOutcome, constant_shift_p_value
 from agentlab.evals.compare.gate import GatedMeasure, GateVerdict
 from agentlab.evals.compare.judgement import Judgement
@@ -52,6 +52,14 @@ def anytime_bound(
     return sign * anytime_upper_bound(sums, counts, reach, longest, alpha)
 
 
+class Baseline(NamedTuple):
+    path: Path
+    header: BaselineHeader
+    turns: dict[str, dict[TurnKey, Values]]
+    """Turns of each flow, as means over their epochs."""
+    epochs: int
+
+
 class SequentialGate:
     """Gate of a running run; a `RunObserver`.
 
@@ -72,32 +80,32 @@ class SequentialGate:
         alpha: float = 0.05,
         looks: int = LOOKS,
     ) -> None:
-        self._path, self._declared = Path(baseline), declared
-        self._header, recorded = read_baseline(self._path)
-        self._turns, self._epochs = mean_over_epochs(recorded), epochs_of(recorded)
-        self._margins, self._alpha = dict(margins or {}), alpha
-        gate.check_arguments(self._turns, self._margins, alpha)
+        header, recorded = read_baseline(Path(baseline))
+        turns = mean_over_epochs(recorded)
+        self._baseline = Baseline(Path(baseline), header, turns, epochs_of(recorded))
+        self._declared, self._margins, self._alpha = declared, dict(margins or {}), alpha
+        gate.check_arguments(turns, self._margins, alpha)
         if looks < 1:
             raise RunError(f"looks is {looks}; it must be 1 or more")
-        names = sorted({key[0] for rows in self._turns.values() for key in rows})
+        names = sorted({key[0] for rows in turns.values() for key in rows})
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
-        self._looks = planned_looks(len(names), looks, alpha / self._header.gates)
-        gate.check_gate_inputs(str(baseline), self._header, mine, declared, flows, self._turns)
-        self._options = {"seconds_decide": latency_is_comparable(mode, self._header.mode), "stops": mine["stops"]}
-        primary = gate.primary_measures(self._header, self._turns, declared, self._turns)
-        members, _ = gate.gated_measures(self._turns, self._turns, self._margins, primary, **self._options)
+        self._looks = planned_looks(len(names), looks, alpha / header.gates)
+        gate.check_gate_inputs(str(baseline), header, mine, declared, flows, turns)
+        self._options = {"seconds_decide": latency_is_comparable(mode, header.mode), "stops": mine["stops"]}
+        primary = gate.primary_measures(header, turns, declared, turns)
+        members, _ = gate.gated_measures(turns, turns, self._margins, primary, **self._options)
         self._whole = {member.name: member.paired for member in members}
         self._primary = {member.name for member in members if not member.advises}
         self._folded: list[str] = []
-        self._played: dict[str, dict[TurnKey, Values]] = {flow: {} for flow in self._turns}
+        self._played: dict[str, dict[TurnKey, Values]] = {flow: {} for flow in turns}
         self._is_decided = False
 
     @property
     def plan(self) -> dict[str, Any]:
         return {
-            "baseline": hashlib.sha256(self._path.read_bytes()).hexdigest(),
+            "baseline": hashlib.sha256(self._baseline.path.read_bytes()).hexdigest(),
             "alpha": self._alpha,
-            "gates": self._header.gates,
+            "gates": self._baseline.header.gates,
             "margins": {name: repr(margin) for name, margin in sorted(self._margins.items())},
             "looks": self._looks,
             "order": self.order,
@@ -111,7 +119,9 @@ class SequentialGate:
     def _so_far(self) -> dict[str, dict[TurnKey, Values]]:
         """Turns of the baseline in the conversations so far, without flows that have none."""
         names = {*self._folded}
-        turns = {flow: {k: row for k, row in rows.items() if k[0] in names} for flow, rows in self._turns.items()}
+        turns = {
+            flow: {k: row for k, row in rows.items() if k[0] in names} for flow, rows in self._baseline.turns.items()
+        }
         return {flow: rows for flow, rows in turns.items() if rows}
 
     def observe(self, conversation: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> bool:
@@ -123,7 +133,7 @@ class SequentialGate:
         for flow, rows in turns.items():
             for key in sorted(rows.keys() - played[flow]):
                 raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
-        primary = gate.primary_measures(self._header, self._turns, self._declared, played)
+        primary = gate.primary_measures(self._baseline.header, self._baseline.turns, self._declared, played)
         members, _ = gate.gated_measures(turns, played, self._margins, primary, **self._options, only_primary=True)
         members = [member for member in members if not member.advises]
         judgements = self._judge(members)
@@ -151,7 +161,7 @@ class SequentialGate:
         A constant loss has its own test. A loss that is constant at a look was constant at all earlier looks, so this
         test spends its alpha once.
         """
-        count, gates = len(self._folded), self._header.gates
+        count, gates = len(self._folded), self._baseline.header.gates
         if not advise and count not in self._looks:
             return [MeasureOutcome(None, 1.0, len(members))] * len(members)
         sums = np.column_stack([m.sums[order] if len(m.differences) else np.zeros(count) for m in members])
@@ -170,13 +180,15 @@ class SequentialGate:
         if not self._folded:
             raise RunError(f"{run.path}: the run ended before its first conversation; continue it with --resume")
         turns, flows = self._so_far, mean_over_epochs(run.turn_values)
-        primary = gate.primary_measures(self._header, self._turns, self._declared, self._played)
+        primary = gate.primary_measures(self._baseline.header, self._baseline.turns, self._declared, self._played)
         members, unknown = gate.gated_measures(turns, flows, self._margins, primary, **self._options)
         judgements, notes = gate.with_notes(self._judge(members), unknown, primary)
-        if run.result.model != self._header.model:
-            notes += (f"the baseline was made with {self._header.model}, the run with {run.result.model}",)
+        if run.result.model != self._baseline.header.model:
+            notes += (f"the baseline was made with {self._baseline.header.model}, the run with {run.result.model}",)
         more = {"alpha": self._alpha, "notes": notes, "stopped": self._progress_note(run)}
-        return gate.make_verdict(run, self._path, self._header, self._epochs, primary, judgements, **more)
+        return gate.make_verdict(
+            run, self._baseline.path, self._baseline.header, self._baseline.epochs, primary, judgements, **more
+        )
 
     def _progress_note(self, run: StoredRun) -> str:
         """Return how far the run got, and what it saved by the baseline's figures."""
@@ -186,7 +198,7 @@ class SequentialGate:
         if self._is_cut:
             return f"cut short after {many}, {looks}: no verdict yet, --resume continues"
         played = {(row.flow, row.key) for row in run.turn_rows()}
-        recorded = ((flow, key, row) for flow, rows in self._turns.items() for key, row in rows.items())
+        recorded = ((flow, key, row) for flow, rows in self._baseline.turns.items() for key, row in rows.items())
         left = [row for flow, key, row in recorded if (flow, key) not in played]
         if not left:
             return f"all {count} conversations were played, {looks}; nothing was saved"
