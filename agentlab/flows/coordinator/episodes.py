@@ -57,16 +57,25 @@ class Episodes:
         max_facts = self.settings.memory_facts
         if self._prefetched is not None or self.settings.memory_read == "stream":
             prefetched = (self._prefetched or {}).values()
-            facts = sorted(prefetched, key=lambda fact: (-(fact.score or 0.0), fact.id))[:max_facts]
+            facts = self._distinct(sorted(prefetched, key=lambda fact: (-(fact.score or 0.0), fact.id)))[:max_facts]
             session.decide("memories", "found before", f"{len(facts)} facts")
         else:
             try:
-                facts = await session.recall(prompt, top_k=max_facts)
+                facts = self._distinct(await session.recall(prompt, top_k=max_facts))
             except MemoryUnavailable as problem:
                 session.notify(MEMORY_UNAVAILABLE, str(problem))
                 facts = ()
         # On one line without brackets, a memory cannot end the context and continue as the user.
         return "; ".join(" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
+
+    def _distinct(self, facts: Sequence[Fact]) -> Sequence[Fact]:
+        """Return `facts` with only the newest episode of each prompt."""
+
+        def prompt_of(fact: Fact) -> str:
+            return fact.text.partition(EPISODE_MARK)[2].partition(f" | {self.settings.agent}: ")[0] or fact.text
+
+        newest = {prompt_of(fact): fact for fact in sorted(facts, key=lambda fact: fact.created)}
+        return [f for f in facts if newest[prompt_of(f)] is f] if self.settings.distinct_memories else facts
 
     async def with_memory_search(self, reply: Coroutine[Any, Any, str], prompt: str, session: Session) -> str:
         """Await `reply` and return it; with `memory_read: stream`, search memories meanwhile for the next prompt.

@@ -36,6 +36,8 @@ class CoordinatorSettings:
     """Maximum number of memories before a prompt."""
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Minimum cosine similarity of a memory to the prompt."""
+    distinct_memories: bool = True
+    """Put only the newest of several stored turns with the same user message before a prompt."""
     memory_read: Literal["direct", "ahead", "stream"] = "direct"
     """Time of the memory search: before the reply, after it for the next one, or during it for the next one."""
     store_turns: bool = True

@@ -96,6 +96,22 @@ async def test_stream_with_an_unavailable_memory_is_a_notice(memory, monkeypatch
     assert [e.name for e in session.trace.events if isinstance(e, Notice)] == ["memory_unavailable"] * 2
 
 
+@pytest.mark.parametrize(("distinct", "times"), [(True, 1), (False, 2)])
+async def test_a_message_that_was_repeated_is_recalled_once_and_kept_twice(memory, distinct, times):
+    replies = ["Noted.", "Noted again.", "You like tea."]
+    session, model = setup(replies, memory=memory, distinct_memories=distinct)
+    await say(session, "I like tea.", "I like tea.", "Do I like tea?")
+    assert len(await memory.facts()) == 2
+    told = model.requests[2].messages[-1].text
+    assert told.count("user: I like tea.") == times and "Noted again." in told, "the newest one is recalled"
+
+
+async def test_episodes_with_other_messages_are_recalled_together(memory):
+    session, model = setup(["Noted.", "Noted.", "Tea."], memory=memory)
+    await say(session, "I like tea.", "I like tea with milk.", "Do I like tea?")
+    assert model.requests[2].messages[-1].text.count("user: I like tea") == 2
+
+
 async def test_lasting_facts_are_drawn_from_episodes_and_newer_ones_replace_older(memory):
     session, model = setup(
         [
