@@ -7,7 +7,8 @@
 5  run and evaluate the steps                                      coordinator
 6  while the score is low, reflect and try again with the lessons; the best attempt counts
 7  write the reply (chat and canvas) and store it in memory
-8  after the reply: run the tool `reflection`, which stores lessons, and every few replies `memoryMaintenance`
+8  after the reply: store what the user told, run the tool `reflection`, which stores lessons, and every few replies
+   `memoryMaintenance`
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from agentlab.flows.json_replies import read_object, text_at
 from agentlab.flows.text_files import TextFile, read_file
 from agentlab.flows.tool_calls import run_tool
 from agentlab.knowledge.citations import cite
+from agentlab.knowledge.intent import read_intent
 from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import tool_names
@@ -53,6 +55,8 @@ class EgoSettings:
     """Evaluate every step against the success criteria; if false, the agent continues until it chooses no tool."""
     reflection: bool = True
     """Reflect after each response and before each new attempt."""
+    user_facts: bool = True
+    """Keep a message that tells something in long-term memory, in the user's words; wording decides, no model call."""
     max_iterations: Annotated[int, Gt(0)] = 10
     """Maximum number of steps per attempt."""
     max_replans: Annotated[int, Ge(0)] = 2
@@ -102,6 +106,8 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
     # Do not repeat an operation that this turn's command has just run.
     own_tools = [reflection] if settings.reflection and operation != "analysis" else []
     own_tools += [memory_maintenance] if is_due and operation != "maintenance" else []
+    if settings.user_facts and operation is None and read_intent(text) == "tells":
+        session.background(memory.keep_message(session, text), "keep message")
     session.background(_after_reply(session, own_tools), "after response")
     citations = cite(reply, session.turn_passages())
     cursor.save_own_message(session, "agent", reply)

@@ -86,6 +86,12 @@ class EgoMemory:
         self._store_long_term(session, module, text, summary, ", ".join(texts_at(analysis, "tags", 5)))
         session.notify("subsystemMessage", summary[:200], title=f"memory: kept from {module}")
 
+    async def keep_message(self, session: Session, text: str) -> None:
+        """Add a user's message to long-term memory if it is new, without a model call."""
+        is_new = all(entry.text != text for entry in self.long.entries())
+        if session.decide("keep message", is_new, text if is_new else f"it is stored already: {text}"):
+            self._store_long_term(session, "ego", text, text, "user")
+
     def _store_long_term(self, session: Session, module: str, text: str, summary: str, tags: str) -> None:
         facts = {"summary": " ".join(summary.split()), "tags": " ".join(tags.split())}
         self.long.add(Entry(module=module, time=self._moment(session), text=text, facts=facts))
@@ -125,7 +131,10 @@ class EgoMemory:
         """
         settings = session.settings
         short = fit_to_budget(_of_modules_and_kinds(self.current_chat_entries()[:-1], settings), _max_bytes(session))
+        # A message of this chat is in short-term memory as well.
         stored = _of_modules_and_kinds(self.long.entries(), settings)
+        own = {entry.text for entry, _ in short}
+        stored = [entry for entry in stored if entry.module != "ego" or entry.text not in own]
         candidates = self.search_long_term(query, among=stored) if settings.relevance else stored[-RECENT:]
         entries: list[RenderedEntry] = [*short, *((entry, shortened(entry)) for entry in candidates)]
         if not entries or not settings.relevance:

@@ -37,14 +37,15 @@ async def test_maintenance_prunes_and_merges_and_judges_and_loses_nothing():
     ],
 )
 async def test_maintenance_neither_empties_memory_nor_lets_it_grow(told, left):
-    session, _ = agent(replies={"maintenance": told})
+    session, _ = agent(user_facts=False, replies={"maintenance": told})
     await say(session, "One", "Two", "Three")
     await session.state(MEMORY).maintain(session)
     assert len(entries(session, "long")) == left
 
 
 async def test_maintenance_goes_through_all_of_long_term_memory_part_by_part():
-    session, model = agent(maintain_every=2, replies={"maintenance": '{"drop": [], "merged": [], "evaluation": ""}'})
+    keeps = '{"drop": [], "merged": [], "evaluation": ""}'
+    session, model = agent(maintain_every=2, user_facts=False, replies={"maintenance": keeps})
     await say(session, "One")
     memory = session.state(MEMORY)
     for number in range(25):

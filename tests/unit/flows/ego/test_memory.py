@@ -160,7 +160,7 @@ async def test_reflection_after_ten_steps_has_the_message_and_truncated_results(
 
 
 async def test_short_term_memory_is_a_budget_by_turns():
-    session, model = agent(short_term_tokens=100, reflection=False)
+    session, model = agent(short_term_tokens=100, reflection=False, user_facts=False)
     await say(session, *(f"This is message {number} of the user." for number in range(9)), "And?")
     seen = prompts(model, "relevance")[-1]
     assert "This is message 8 of the user." in seen and "message 0" not in seen
