@@ -33,6 +33,7 @@ from agentlab.evals.store.folder import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.chat_export import HISTORY_FOLDER, RECORDED
 from agentlab.lab.lab import Lab
+from agentlab.lab.receipts import forget, list_facts, remember
 from agentlab.lab.replay_check import turns_that_miss
 from agentlab.models import weights
 from agentlab.tools.mcp.browsing import Kind
@@ -114,8 +115,7 @@ class TerminalChat:
         turn = max(self._chat.trace.turns(), default=1)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
         with contextlib.suppress(KeyboardInterrupt), self._interrupts.interruptible():
-            for line in self._chat.receipts_sync():
-                self.screen.dim(shorten(one_line(line)))
+            self.screen.dim(*map(shorten, self._chat.receipts_sync()))
 
     def _read_answer(self) -> str | None:
         with contextlib.suppress(EOFError):
@@ -149,35 +149,15 @@ class TerminalChat:
 
     def _do_memory(self, argument: str) -> None:
         """list stored facts; /memory WORD lists those that contain the word"""
-        facts = [
-            (number, fact)
-            for number, fact in enumerate(self._chat.facts_sync(), 1)
-            if argument.lower() in fact.text.lower()
-        ]
-        for number, fact in facts:
-            about = f"  told by {fact.about}" if fact.about else ""
-            self.screen.dim(f"{number:3}  {fact.id}  {fact.created:%Y-%m-%d %H:%M}{about}  {fact.text}")
-        if not facts:
-            variant = self._chat.variant
-            has_memory = variant.memory is not None or variant.attribute("facts") is not None
-            message = f"no stored facts{f' contain {argument!r}' if argument else ''}"
-            self.screen.dim(message if has_memory else f"{variant.label} has no memory")
+        self.screen.dim(*list_facts(self._chat, argument))
 
     def _do_remember(self, text: str) -> None:
         """store a fact in memory without the model: /remember TEXT"""
-        if not text:
-            raise ConfigError("name the fact to store: /remember My name is Ada.")
-        fact = self._chat.remember_sync(text)
-        self.screen.dim(f"kept: {fact.text}; a saved chat replays without it")
+        self.screen.dim(*remember(self._chat, text, self._speaker[0] or self._speaker[1]))
 
     def _do_forget(self, number: str) -> None:
         """delete a fact by its number in /memory: /forget 2"""
-        facts = self._chat.facts_sync()
-        if not number.isdecimal() or not 1 <= int(number) <= len(facts):
-            raise ConfigError(f"name one of {len(facts)} facts by its number in /memory: /forget 1")
-        fact = facts[int(number) - 1]
-        self._chat.forget_sync(fact.id)
-        self.screen.dim(f"deleted: {fact.text}")
+        self.screen.dim(*forget(self._chat, number))
 
     def _do_speaker(self, speaker: str) -> None:
         """speak as another person: /speaker NAME:ID; alone it names the current one"""

@@ -120,8 +120,9 @@ class Screen:
             for number, part in enumerate(parts):
                 self.console.print(Text(indent if number else stem) + part)
 
-    def dim(self, text: str) -> None:
-        self.console.print(Text(escape_block(text), style="dim"))
+    def dim(self, *texts: str) -> None:
+        for text in texts:
+            self.console.print(Text(escape_block(text), style="dim"))
 
     def problem(self, text: str) -> None:
         self.console.print(Text(escape_block(text), style="red"))

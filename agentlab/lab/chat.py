@@ -29,6 +29,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Speaker, Turn
 from agentlab.data.datasets import add_conversation
 from agentlab.data.documents import Document, load_documents
+from agentlab.knowledge.intent import read_intent
 from agentlab.lab.chat_export import CONVERSATION, ChatLog, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
@@ -150,32 +151,36 @@ class Chat:
 
         Waits at most `wait_s` seconds for writes in the background.
         """
+        return self._loop.run_coroutine(self._receipts(wait_s))
 
-        async def wait() -> None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._finish_background(), wait_s)
+    async def _receipts(self, wait_s: float) -> list[str]:
+        tells = False
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._finish_background(), wait_s)
+            tells = any(read_intent(row.turn.user) == "tells" for row in self.log.rows[-1:])
+        never = f"not kept: {self.variant.label} does not write to memory; /remember TEXT stores a fact"
+        otherwise = [never] if tells and self.variant.memory is not None else []
+        return self.log.receipts(self.trace.events, self._bench.spec.files is not None, otherwise)
 
-        self._loop.run_coroutine(wait())
-        return self.log.receipts(self.trace.events, keeps_files=self._bench.spec.files is not None)
-
-    def remember_sync(self, text: str) -> Fact:
+    def remember_sync(self, text: str, *, about: str = "") -> Fact:
         """Store a fact in long-term memory without a model call, and return it; a saved chat replays without it.
 
+        `about` is the name of the speaker, "" for the owner of the memory.
         Raises ConfigError for a flow without a memory that others may write, and MemoryUnavailable.
         """
-        return self._loop.run_coroutine(self._remember(text))
+        return self._loop.run_coroutine(self._remember(text, about))
 
     def forget_sync(self, fact_id: str) -> bool:
         """Delete a fact from long-term memory; return False if there is none with this id. Raises like `remember`."""
         return self._loop.run_coroutine(self._forget(fact_id))
 
-    async def _remember(self, text: str) -> Fact:
+    async def _remember(self, text: str, about: str) -> Fact:
         async with self._turn_lock:
             memory = await self._writable_memory()
             vector = None if memory.embedder is None else (await memory.embedder.embed([text]))[0]
-            new_id = f"fact_{uuid.uuid4().hex[:8]}"
+            now, new_id = self._clock(), f"fact_{uuid.uuid4().hex[:8]}"
             added = await memory.add(
-                text, vector, created=self._clock(), new_id=lambda: new_id, duplicate_threshold=None
+                text, vector, created=now, new_id=lambda: new_id, duplicate_threshold=None, about=about
             )
             return added.fact
 

@@ -111,11 +111,11 @@ class ChatLog:
             return None
         return Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
-    def receipts(self, events: Sequence[Event], keeps_files: bool) -> list[str]:
-        """Return the receipts of the conversation's events since the last call."""
+    def receipts(self, events: Sequence[Event], keeps_files: bool, otherwise: Sequence[str] = ()) -> list[str]:
+        """Return the receipts of the conversation's events since the last call; `otherwise` if they have none."""
         new = events[self._n_receipted :]
         self._n_receipted = len(events)
-        return receipts(new, keeps_files)
+        return receipts(new, keeps_files) or [*otherwise][: len(new)]
 
     def forget(self) -> None:
         self.rows.clear()

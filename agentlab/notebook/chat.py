@@ -8,7 +8,8 @@
 flow, and *Save as test* adds the turn to a data set.
 
 Python code uses the same widgets as a user: `ask.value = "..."`, `send_button.click()`, `stop_button.click()`,
-`flow.value = "tools"`, `turns[0].save_button.click()`. `answering` is the future of the running reply. A notebook
+`flow.value = "tools"`, `turns[0].save_button.click()`. The messages `/memory`, `/remember TEXT` and `/forget N` list,
+store and delete facts without the model. `answering` is the future of the running reply. A notebook
 without a kernel shows the conversation as text.
 
 All work runs on the lab's own loop: a click may arrive in any thread, and the reply continues while other cells run.
@@ -31,6 +32,7 @@ from agentlab.data.conversations import Turn
 from agentlab.data.documents import Document
 from agentlab.lab.chat import Chat
 from agentlab.lab.lab import Lab
+from agentlab.lab.receipts import MEMORY_COMMANDS
 from agentlab.notebook.answers import FlowComparison
 from agentlab.notebook.case_form import CaseForm
 from agentlab.notebook.chat_column import ChatColumn
@@ -180,28 +182,41 @@ class ChatWidget(ChatForm):
 
     def _start(self, text: str) -> Any:
         self._columns = self._columns or self._new_columns()
-        speaker = self.speaker.value.strip()
+        self.show_busy(True)
+        speaker, (command, _, argument) = self.speaker.value.strip(), text.partition(" ")
+        if command in MEMORY_COMMANDS:
+            self.answering = self.lab.loop.submit(self._run_command(command, argument.strip(), speaker))
+            return self.answering
         by = f", asked by {speaker}" if speaker else ""
         turns = [
             TurnView(seat, WORKING if seat.chat else OPENING, by, self._refresh_saved_output) for seat in self._columns
         ]
         self.questions.append((text, turns))
         self.transcript.add(side_by_side(text, turns))
-        self.show_busy(True)
         self.answering = self.lab.loop.submit(self._answer(turns, text, speaker))
         return self.answering
+
+    async def _run_command(self, command: str, argument: str, speaker: str) -> None:
+        name, _, user_id = speaker.partition(":")
+        arguments = argument, name or user_id
+        try:
+            for column in self._columns:
+                # In a thread, because the command waits for the loop.
+                for line in await asyncio.to_thread(MEMORY_COMMANDS[command], await column.open(), *arguments):
+                    self.transcript.mark(line)
+        except AgentlabError as problem:
+            self.transcript.mark(str(problem))
+        finally:
+            self.show_busy(False)
 
     def _new_columns(self) -> list[ChatColumn]:
         memory = self.memory.value.strip()
         options = {"documents": self._chosen_documents(), "begins_with": self._first_turns}
         self._first_turns = ()
-        columns = [
-            (self.flow, self.model, memory),
-            (self.second_flow, self.model_beside, memory and f"{memory}-beside"),
-        ]
+        second = self.second_flow, self.model_beside, memory and f"{memory}-beside"
         return [
             ChatColumn(self.lab, flow.value, model.value.strip(), self._ask, memory=folder or None, **options)
-            for flow, model, folder in columns
+            for flow, model, folder in ((self.flow, self.model, memory), second)
             if flow.value != ALONE
         ]
 
@@ -214,14 +229,12 @@ class ChatWidget(ChatForm):
             self._asked.clear()
             self.show_busy(False)
         for turn, answer in zip(turns, answers, strict=True):
+            self.lab.loop.submit(turn.show_receipts())
             if answer.reply is not None and (chat := turn.seat.chat) is not None:
                 at = chat, len(chat.turn_rows)
                 turn.add_button("Fork", "Continue from here", partial(self._fork, text, *at))
-                turn.add_button(
-                    "Save as test",
-                    "Add this turn to a data set",
-                    partial(self._open_form, turn, answer.reply, *at),
-                )
+                open_form = partial(self._open_form, turn, answer.reply, *at)
+                turn.add_button("Save as test", "Add this turn to a data set", open_form)
         self._refresh_saved_output()
         return answers[0].reply
 

@@ -43,20 +43,24 @@ class ChatColumn:
     def __str__(self) -> str:
         return f"{self.flow} on {self.model}"
 
+    async def open(self) -> Chat:
+        """Return the conversation, opened at the first call; a thread reads its corpus while runs use the loop."""
+        if self.chat is None:
+            self.chat = await asyncio.to_thread(self._open)
+            if self._on_question is not None:
+                self.chat.stream.on("question", self._on_question)
+        return self.chat
+
     async def answer(self, question: str, on_item: Callable[[StreamItem], None] = ignore, **speaker: Any) -> FlowAnswer:
         """Return the reply, or the error; `on_item` gets every stream item of the turn."""
         reply = error = None
         turn = len(self._listeners)
         self._on_item = on_item
         try:
-            if self.chat is None and not self._stopped:
-                # In a thread, because reading a large corpus must not block a run on the same loop.
-                self.chat = await asyncio.to_thread(self._open)
-                if self._on_question is not None:
-                    self.chat.stream.on("question", self._on_question)
-            if self.chat is None or self._stopped:
+            chat = None if self._stopped else await self.open()
+            if chat is None or self._stopped:
                 raise asyncio.CancelledError
-            reply = await self.chat.say(question, **speaker)
+            reply = await chat.say(question, **speaker)
         except asyncio.CancelledError:
             error = STOPPED
         except Exception as failure:

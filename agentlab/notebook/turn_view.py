@@ -1,7 +1,8 @@
 """View of a running turn: flow, steps, reply, canvas, costs, and buttons for the next action.
 
-Its parts have CSS classes: `agentlab-who`, `agentlab-steps`, `agentlab-reply`, `agentlab-canvas` and
-`agentlab-footer`. All text of models, documents and tools is escaped, or Markdown without HTML, links and pictures.
+Its parts have CSS classes: `agentlab-who`, `agentlab-steps`, `agentlab-reply`, `agentlab-canvas`, `agentlab-footer`
+and `agentlab-receipts`. All text of models, documents and tools is escaped, or Markdown without HTML, links and
+pictures.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         self.reply = html("reply")
         self.canvas = html("canvas")
         self.footer = html("footer", render.html_text(state, render.SMALL))
+        self.receipts = html("receipts")
         self.actions = ipywidgets.HBox(layout=WRAPS)
         self.form = ipywidgets.VBox()
         self.text = ""
@@ -82,7 +84,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         self._on_late = on_late
         self.answer: FlowAnswer | None = None
         """None before the turn ends."""
-        parts = [self.who, self.steps, self.reply, self.canvas, self.footer, self.actions, self.form]
+        parts = [self.who, self.steps, self.reply, self.canvas, self.footer, self.receipts, self.actions, self.form]
         super().__init__(parts, layout={"flex": "1 1 280px", "min_width": "0"})
 
     @property
@@ -135,6 +137,11 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
         self.draw()
         self.footer.value = answer.html_end()
         return answer
+
+    async def show_receipts(self) -> None:
+        """Show what memory kept of the turn and what it did not keep."""
+        lines = [] if self.seat.chat is None else await asyncio.to_thread(self.seat.chat.receipts_sync)
+        self.receipts.value = "".join(render.html_text(line, render.SMALL) for line in lines)
 
     def add_button(self, name: str, tooltip: str, on_click: Callable[[], None]) -> None:
         """Add a small button under the turn."""

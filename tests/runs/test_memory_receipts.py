@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError
+from agentlab.core.messages import Request
 from agentlab.models.scripted import Scripted
-from support.two_step_runs import Plan, following, saving
+from support.layered_agent import USUAL, purpose
+from support.two_step_runs import Plan, Store, following, saving
 from support.typed_lines import type_lines
 
 GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64"]
@@ -43,6 +46,12 @@ def test_a_fact_is_stored_and_deleted_by_hand(typed):
     assert "kept: I am allergic to nuts" in shown and "name one of 1 facts" in shown
     assert "deleted: I am allergic to nuts" in shown and shown.rstrip().endswith("no stored facts")
     assert "allergic" not in typed("coordinator", "/memory")
+
+
+@pytest.mark.parametrize(("speaker", "about"), [("/speaker Ann:7", "told by Ann  I am"), ("/speaker", "  I am")])
+def test_a_fact_stored_by_hand_is_about_the_speaker(typed, speaker, about):
+    shown = typed("discord", speaker, "/remember I am allergic to nuts", "/memory")
+    assert f"{about} allergic to nuts" in shown and ("told by" in shown) == ("Ann" in speaker)
 
 
 @pytest.mark.parametrize(("flow", "problem"), [("tools", "has no memory"), ("ego", "writes its memory alone")])
@@ -99,3 +108,74 @@ def test_a_file_that_ends_with_the_chat_is_named(typed):
     Path("notes").mkdir()
     assert "ends with this chat" not in typed("coordinator", "Write a list.", more=("--files", "notes"))
     assert Path("notes/list.txt").read_text() == "milk"
+
+
+FLOWS = ("chatbox", "discord", "coordinator", "ego")
+FACTS = ("I live in Ulm.", "Meine Katze heißt Fenchurch.", "Soy alérgica a las nueces.")
+
+
+def always(request: Request) -> str:
+    """Write every fact that a prompt asks for, in the user's words, and answer any other request."""
+    properties = (request.output_schema or {}).get("properties", {})
+    fact = next((m.text for m in reversed(request.messages) if m.text in FACTS), "")
+    if "tool" in properties:
+        return json.dumps({"tool": "save_memory" if "save_memory" in properties["tool"]["enum"] else None})
+    if "content" in properties:
+        return json.dumps({"content": fact})
+    return USUAL[purpose(request)] if properties else "Noted."
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_every_told_fact_is_kept_or_its_receipt_names_the_reason(own_home, tmp_path, flow):
+    with al.Lab(
+        model=Scripted([always], loop=True), embedder="hashing/hashing-64", memory="sqlite", flows=[flow]
+    ) as lab:
+        chat = lab.chat(documents=(), memory=tmp_path / "memory")
+        for fact in FACTS:
+            chat.say_sync(fact)
+            receipts = chat.receipts_sync(wait_s=30)
+            stored = any(fact in stored.text for stored in chat.facts_sync())
+            [line] = [line for line in receipts if "kept" in line]
+            assert line.startswith("kept: ") == (flow != "discord") and (fact in line) == (flow != "discord")
+            assert stored == (flow != "discord")
+            if flow == "discord":
+                assert line == "not kept: discord does not write to memory; /remember TEXT stores a fact"
+        if flow == "ego":
+            chat.reset_sync()
+            assert {*FACTS} <= {f.text.partition("] ")[2] for f in chat.facts_sync()}
+
+
+def test_a_correction_gets_one_receipt(own_home, tmp_path):
+    stored, told = "Ann is allergic to peanuts", "Ann is not allergic to peanuts"
+
+    def reply(request: Request) -> str:
+        properties = (request.output_schema or {}).get("properties", {})
+        if "new_content" in properties:
+            fact_id = request.messages[-1].text.partition("ID: ")[2].partition(" ")[0]
+            return json.dumps({"memory_id": fact_id, "new_content": told})
+        if "content" in properties:
+            return json.dumps({"content": request.messages[1].text if len(request.messages) < 6 else told})
+        return json.dumps({"tool": "save_memory"}) if "save_memory" in str(properties) else "null"
+
+    with al.Lab(
+        model=Scripted([reply], loop=True), embedder="hashing/hashing-64", memory="sqlite", flows=["chatbox"]
+    ) as lab:
+        chat = lab.chat(documents=(), memory=tmp_path / "memory")
+        chat.say_sync(stored)
+        assert chat.receipts_sync() == [f"kept: {stored}"]
+        chat.say_sync(told)
+        assert chat.receipts_sync() == [f"kept: {told}"]
+        assert [fact.text for fact in chat.facts_sync()] == [told]
+
+
+@pytest.mark.parametrize("flow", ["chatbox", "coordinator"])
+def test_a_memory_that_fails_is_the_reason(own_home, tmp_path, monkeypatch, flow):
+    store = Store(monkeypatch)
+    with al.Lab(
+        model=Scripted([always], loop=True), embedder="hashing/hashing-64", memory="sqlite", flows=[flow]
+    ) as lab:
+        chat = lab.chat(documents=(), memory=tmp_path / "memory")
+        store.go_away()
+        chat.say_sync(FACTS[0])
+        [line] = chat.receipts_sync(wait_s=30)
+        assert line.startswith("not kept: ") and "the server does not answer" in line

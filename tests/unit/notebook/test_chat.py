@@ -267,3 +267,49 @@ async def test_work_in_the_background_belongs_to_its_turn_and_never_to_the_reply
         await until(lambda turn=turn: any("reflect" in step.value for step in turn.steps.children))
         totals = chat.chat.trace.totals(number + 1)
         assert turn.footer.value.count(f"{totals.llm_calls} model calls") == 1
+
+
+def receipts_of(chat: ChatWidget) -> str:
+    return chat.turns[-1].receipts.value
+
+
+async def test_a_turn_shows_what_memory_kept_and_what_it_did_not(lab_over, tmp_path):
+    lab = lab_over(Scripted(["Noted."], loop=True), flows=["coordinator"], memory="sqlite")
+    chat = ChatWidget(lab, documents=(), memory=tmp_path / "kept")
+    for text, line in ((f"I live in Ulm. {EVIL}", "kept: "), ("What is offside?", "not kept: it only asks")):
+        await chat.say(text)
+        await until(lambda line=line: line in receipts_of(chat))
+    assert "I live in Ulm." in chat.turns[0].receipts.value and "<script" not in everything(chat)
+
+
+async def test_a_flow_without_a_memory_shows_no_receipt(lab_over):
+    chat = ChatWidget(lab_over(Scripted([ANSWER], loop=True), flows=["rag_only"]))
+    await chat.say("I live in Ulm.")
+    await asyncio.to_thread(chat.chat.facts_sync)
+    assert receipts_of(chat) == ""
+
+
+async def test_facts_are_stored_listed_and_deleted_by_typed_commands(lab_over, tmp_path):
+    model = Scripted(["Noted."], loop=True)
+    lab = lab_over(model, flows=["chatbox"], memory="sqlite")
+    chat = ChatWidget(lab, documents=(), memory=tmp_path / "kept", speaker="Ann:7")
+    for typed, shown in (
+        ("/remember I am allergic to nuts", "kept: I am allergic to nuts"),
+        ("/memory", "told by Ann  I am allergic to nuts"),
+        ("/forget 2", "name one of 1 facts"),
+        ("/forget 1", "deleted: I am allergic to nuts"),
+        ("/memory", "no stored facts"),
+    ):
+        chat.ask.value = typed
+        chat.send_button.click()
+        await asyncio.wrap_future(chat.answering)
+        assert shown in everything(chat) and not chat.send_button.disabled
+    assert chat.turns == [] and model.requests == [], "no command is a message"
+    await chat.say("/remembering is hard")
+    assert len(chat.turns) == 1
+
+
+async def test_a_command_for_a_flow_without_a_memory_is_one_line(lab_over):
+    chat = ChatWidget(lab_over(Scripted([ANSWER]), flows=["rag_only"]))
+    assert await chat.say("/remember I am allergic to nuts") is None
+    assert "rag_only has no memory" in everything(chat) and chat.turns == []
