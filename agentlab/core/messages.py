@@ -209,6 +209,8 @@ class AddResult(Struct, frozen=True, kw_only=True):
     fact: Fact
     """New fact, or the existing one that is too similar, with its score."""
     is_new: bool
+    differs: bool = False
+    """True if the existing fact is near but has other words, which may correct it, or another speaker."""
 
 
 class UserTurn(Struct, frozen=True, kw_only=True):

@@ -63,8 +63,7 @@ def _indented(text: str) -> str:
 PROFILE = Profile(
     base_messages=_base_messages,
     speaker=_speaker,
-    # The facts in memory are about the master, not about other speakers.
-    facts_prompt=lambda session, turn: "facts" if _is_master(session, turn) else "facts_of_another",
+    is_owner=_is_master,
     # Indented, a line of a message cannot look like the line of another speaker.
     prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {_indented(turn.text)}",
     allowed_tools=("fetch_memory", "search_web", "get_current_time"),

@@ -37,6 +37,8 @@ UNAVAILABLE_TTL_SECONDS = 60.0
 _MAX_TEXT_CHARS = 2_000_000
 """Characters of one text: at most 8 MB of UTF-8, half the limit of a MongoDB document."""
 _MAX_NAME_CHARS = 500
+_N_NEAR = 10
+"""Number of nearest facts among which one about the same speaker is preferred."""
 _A_NAME = f"a text of 1 to {_MAX_NAME_CHARS} characters"
 
 
@@ -220,15 +222,22 @@ def _put(
     if replaces is not None and rows.get(replaces) is None:
         return [], set()
     if duplicate_threshold is not None:
-        nearest = rows.nearest(units[0], 1)
-        if nearest and nearest[0].score is not None and nearest[0].score >= duplicate_threshold:
-            return [AddResult(fact=nearest[0], is_new=False)], set()
+        nearest = rows.nearest(units[0], _N_NEAR)
+        if near := [fact for fact in nearest if fact.score is not None and fact.score >= duplicate_threshold]:
+            stored = next((fact for fact in near if fact.about == facts[0].about), near[0])
+            differs = stored.about != facts[0].about or _words(stored.text) != _words(facts[0].text)
+            return [AddResult(fact=stored, is_new=False, differs=differs)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
         taken = {fact.id for fact in rows.all()}
         if not taken.isdisjoint(fact.id for fact in facts):
             return [], taken
     rows.put(facts, units, replaces)
     return [AddResult(fact=fact, is_new=True) for fact in facts], set()
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation at their ends; digits and signs count."""
+    return [word for token in text.casefold().split() if (word := token.strip(".,;:!?\"'()\u3002\uff0c\uff01"))]
 
 
 def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:

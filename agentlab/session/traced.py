@@ -91,6 +91,7 @@ class Traced:
         self.speaker = ""
         """Name of the speaker of this turn; "" if unknown."""
         self._gateway = gateway
+        self.model_name = gateway.name
         self._clock = Clock(trace, self.stream, gateway.recorded_duration)
 
     @property
@@ -120,7 +121,7 @@ class Traced:
 
     def switch_to(self, other: Traced) -> None:
         """Answer like `other`, a session of the same conversation, from now on; history and counts stay."""
-        self.has = other.has
+        self.has, self.model_name = other.has, other.model_name
         self._gateway.switch_to(other._gateway)
 
     def step(self, name: str, text: str = "") -> contextlib.AbstractContextManager[object]:

@@ -15,11 +15,13 @@ from typing import Any
 from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import MemoryUnavailable, ToolError
 from agentlab.core.messages import Fact
-from agentlab.core.protocols import ToolContext
+from agentlab.core.protocols import DUPLICATE_THRESHOLD, NEAR_THRESHOLD, ToolContext
 from agentlab.tools import tool
 
 NOT_REPLACED = "Memory replacement failed."
 """Start of the result for an id that does not exist."""
+NEAR_FACT = "not saved: a stored fact is near, but differs."
+"""Start of the refusal of a text that may correct a stored fact."""
 _MAX_FACTS = 3
 _SEPARATOR = "\n---\n"
 _MAX_ID_CHARS = 100
@@ -61,17 +63,24 @@ async def fetch_memory(arguments: dict[str, Any], context: ToolContext) -> str:
     instruction='As "content", write what the user has just told, as one sentence that stands on its own.',
 )
 async def save_memory(arguments: dict[str, Any], context: ToolContext) -> str:
-    """Store a new fact, unless the memory contains a very similar one.
+    """Store a new fact, unless the memory contains it already.
 
-    Raises ToolError for an empty text.
+    Raises ToolError for an empty text, and for one that has other words than a stored fact with at least the similarity
+    `near_min_score`, a setting of the flow. Without that setting, texts that are very similar count as equal.
     """
+    content, near = arguments["content"], getattr(context.settings, "near_min_score", NEAR_THRESHOLD)
 
-    async def save() -> str:
-        added = await context.remember(arguments["content"])
+    async def save(threshold: float | None = DUPLICATE_THRESHOLD if near is None else near) -> str:
+        added = await context.remember(content, duplicate_threshold=threshold)
         assert added is not None, "remember returns None only without a memory"
         if added.is_new:
             return f"Saved to memory. ID: {one_line(added.fact.id)}"
-        return f"Not saved: a very similar fact is already stored. {fact_entry(added.fact)}"
+        if near is None or not added.differs:
+            return f"Not saved: a very similar fact is already stored. {fact_entry(added.fact)}"
+        if added.fact.about != context.speaker:
+            return await save(None)
+        both = f"Stored: {fact_entry(added.fact)} New: {one_line(content)}"
+        raise ToolError(f"{NEAR_FACT} {both} Call update_memory with this ID and one text that holds what is true now.")
 
     return await _with_memory(context, "nothing was saved", save)
 

@@ -67,6 +67,52 @@ def test_fact_keeps_its_speaker_in_another_chat(tmp_path):
     assert "| Told by: Bo | Content: The user likes tea" in shown
 
 
+ABOUT_USER, TOLD = "What you remember about the user", "What the people named in each line have told you"
+
+
+def heading_of(texts: list[str], fact: str) -> str:
+    """Return the beginning of the message that lists `fact`."""
+    [message] = [text for text in texts if f"Content: {fact}" in text]
+    return next(name for name in (ABOUT_USER, OF_ANOTHER, TOLD) if name in message)
+
+
+@pytest.mark.parametrize(
+    ("teller", "asker", "heading"),
+    [
+        (STRANGER, STRANGER, ABOUT_USER),
+        (STRANGER, {"speaker_id": "8", "speaker_name": "Cy"}, TOLD),
+        (STRANGER, MASTER, TOLD),
+        (STRANGER, {}, TOLD),
+        (MASTER, MASTER, ABOUT_USER),
+        (MASTER, STRANGER, TOLD),
+        ({}, MASTER, ABOUT_USER),
+        ({}, STRANGER, OF_ANOTHER),
+    ],
+)
+def test_a_fact_is_listed_under_the_one_who_told_it(tmp_path, teller, asker, heading):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", teller))
+    texts = talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", asker))
+    assert heading_of(texts, "The user likes tea") == heading
+
+
+@pytest.mark.parametrize(("flow", "heading"), [("chatbox", TOLD), ("discord", OF_ANOTHER)])
+def test_facts_of_two_people_have_two_headings(tmp_path, flow, heading):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
+    talk(tmp_path, "chatbox", saving("The user likes cold green tea"), ("Cold green tea for me", {}))
+    replies = [NONE, NONE, "Hm."] if flow == "chatbox" else [NONE, "Hm."]
+    texts = talk(tmp_path, flow, replies, ("What tea does the user like?", STRANGER))
+    assert heading_of(texts, "The user likes tea") == ABOUT_USER
+    assert heading_of(texts, "The user likes cold green tea") == (ABOUT_USER if flow == "chatbox" else heading)
+
+
+@pytest.mark.parametrize(("asker", "heading"), [(MASTER, ABOUT_USER), (STRANGER, OF_ANOTHER)])
+def test_all_facts_can_be_listed_as_the_owners(tmp_path, asker, heading):
+    talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
+    flow = {"flow": "discord", "facts_by": "owner"}
+    texts = talk(tmp_path, flow, [NONE, "Hm."], ("What tea does the user like?", asker))
+    assert heading_of(texts, "The user likes tea") == heading
+
+
 def test_unknown_speaker_is_not_named(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
     shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))

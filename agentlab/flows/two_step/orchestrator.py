@@ -27,13 +27,14 @@ from pydantic import AfterValidator
 from agentlab.core.constants import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
-from agentlab.core.protocols import RELEVANCE_THRESHOLD
+from agentlab.core.protocols import NEAR_THRESHOLD, RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import refuse_call, tool_result_message
 from agentlab.flows.two_step.tool_selection import ToolUse, get_next_action, run_call, use_tool
+from agentlab.knowledge.intent import read_intent
 from agentlab.session.session import Session
-from agentlab.tools.manual import tool_names
-from agentlab.tools.memory import fact_entry
+from agentlab.tools.manual import find_tool, tool_names
+from agentlab.tools.memory import NEAR_FACT, fact_entry
 
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
@@ -61,6 +62,14 @@ class TwoStepSettings:
     """Maximum number of facts of the automatic search."""
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Minimum cosine similarity of a fact to the message or to a tool's query."""
+    memory_gate: Literal["auto", "model", "rules"] = "auto"
+    """Decision that a message holds something to store: the model's, or that of rules for its wording, after which the
+    model only chooses between a new fact and a new version. `auto`: rules for embedded models, which seldom store."""
+    near_min_score: Annotated[float, Ge(-1), Le(1)] | None = NEAR_THRESHOLD
+    """Cosine similarity from which a new text with other words is not saved beside a stored fact: the model gets both
+    and writes a new version of the fact. None: a text of a similarity of .9 counts as a duplicate."""
+    facts_by: Literal["speaker", "owner"] = "speaker"
+    """Headings of facts in a prompt: one for each of the asker, the memory's owner and other people, or one for all."""
     final_memory_retry: Annotated[int, Ge(0)] = 2
     """Further attempts to write to memory after the first."""
     max_tool_calls: Annotated[int, Ge(0)] = 5
@@ -86,8 +95,8 @@ class Profile:
     """Messages after the base messages that name the speaker; the speaker chooses the name."""
     prepare: Callable[[UserTurn], str] = lambda turn: turn.text
     """User's message in the form that the history stores."""
-    facts_prompt: Callable[[Session, UserTurn], str] = lambda session, turn: "facts"
-    """Name of the prompt that lists the facts and the user they are about."""
+    is_owner: Callable[[Session, UserTurn], bool] = lambda session, turn: True
+    """Return True if the memory belongs to the speaker; facts without a speaker's name are about its owner."""
     allowed_tools: tuple[str, ...] | None = None
     """Names of the tools that the model may use; None: all."""
     final_memory_step: bool = True
@@ -107,9 +116,12 @@ class PreparedTurn:
     """Conversation in the form of a request, with tool results."""
     tools: Sequence[ToolSpec]
     """Tools that the profile allows."""
-    listed_facts: str
-    """Facts nearest to the message, one per line."""
-    facts_prompt: str = "facts"
+    must_write: bool
+    """True if rules decide that the message holds something to store."""
+    facts: Sequence[Fact]
+    """Facts nearest to the message."""
+    owner_prompt: str
+    """Name of the prompt that lists facts about the owner of the memory."""
 
     def add(self, role: Literal["user", "agent", "system"], text: str, speaker: str | None = None) -> None:
         """Add a message to the conversation and store it."""
@@ -118,10 +130,14 @@ class PreparedTurn:
 
     @property
     def memory_context(self) -> list[Message]:
-        """Message with the facts; empty without facts."""
-        if not self.listed_facts:
-            return []
-        return [_context_message(self.session, self.session.prompt(self.facts_prompt, facts=self.listed_facts))]
+        """Messages with the facts, one for each heading."""
+        by_prompt: dict[str, list[str]] = {}
+        for fact in self.facts:
+            other = "facts" if fact.about == self.session.speaker else "facts_of_others"
+            is_owners = not fact.about or self.session.settings.facts_by == "owner"
+            by_prompt.setdefault(self.owner_prompt if is_owners else other, []).append(fact_entry(fact))
+        prompts = (self.session.prompt(name, facts="\n".join(lines)) for name, lines in by_prompt.items())
+        return [_context_message(self.session, text) for text in prompts]
 
 
 async def process_message(profile: Profile, turn: UserTurn, session: Session) -> Reply:
@@ -160,12 +176,15 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     earlier = session.load_conversation(settings.history) if settings.history else ()
     # Start with a user message: a reply or tool result without its question would confuse the model.
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
+    gate, is_embedded = settings.memory_gate, session.model_name.startswith("local/")
+    by_rules = session.memory is not None and (gate == "rules" or (gate == "auto" and is_embedded))
     prepared = PreparedTurn(
         session,
         [_as_request_message(session, message) for message in earlier],
         _allowed_tools(profile, session),
-        "\n".join(map(fact_entry, facts)),
-        profile.facts_prompt(session, turn),
+        by_rules and read_intent(turn.text) == "tells",
+        facts,
+        "facts" if profile.is_owner(session, turn) else "facts_of_another",
     )
     prepared.add("user", profile.prepare(turn), speaker=turn.speaker_name)
     return prepared
@@ -202,12 +221,13 @@ async def _main_loop(turn: PreparedTurn) -> None:
         session.decide("main loop", False, "there is no tool to choose")
         return
     for _ in range(settings.max_tool_calls):
-        tool = await get_next_action(session, turn.messages, tools, "select_tool", "next_action", "next action")
+        tool = await get_next_action(session, turn.messages, tools, "select_tool")
         if tool is None:
             return
         use = await use_tool(session, turn.messages, tool, "tool_args")
         if use.names_unknown_fact:
-            facts = _context_message(session, session.prompt("known_facts", facts=turn.listed_facts or "(none)"))
+            listed = "\n".join(map(fact_entry, turn.facts))
+            facts = _context_message(session, session.prompt("known_facts", facts=listed or "(none)"))
             use = await use_tool(session, turn.messages, tool, "tool_args", facts)
         turn.add("system", use.for_history())
         if use.failed:
@@ -233,7 +253,9 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
     messages = [*turn.messages, guidance, *turn.memory_context]
-    tool = await get_next_action(session, messages, tools, "memory_write", "memory_choice", "memory operation")
+    # A model that must write cannot replace a fact that it does not see.
+    offered = tools if turn.facts or not turn.must_write else _without(tools, [UPDATE_MEMORY])
+    tool = await get_next_action(session, messages, offered, "memory_write", must_choose=turn.must_write)
     if tool is None:
         return
     failures: list[Message] = []
@@ -243,6 +265,8 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
         failures.append(_context_message(session, session.prompt("failed_before", error=use.result)))
+        if NEAR_FACT in use.result:
+            tool = find_tool(tools, UPDATE_MEMORY) or tool
     turn.add("system", use.for_history())
 
 
@@ -288,7 +312,8 @@ async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) 
     failed: list[ToolUse] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         try:
-            reply = (await session.complete(messages, tools=tools, phase="memory_write")).message
+            choice = "required" if turn.must_write else "auto"
+            reply = (await session.complete(messages, tools=tools, tool_choice=choice, phase="memory_write")).message
         except ModelError as failure:
             session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
             break
