@@ -51,6 +51,21 @@ async def test_duplicate_is_not_stored_and_names_the_stored_fact(backend):
     assert len(await memory.facts()) == 3
 
 
+async def test_a_near_text_differs_by_its_words_or_its_speaker(backend):
+    memory, new_id = backend.open(), ids()
+    await add(memory, "Ann is allergic to peanuts", new_id, about="Bo")
+    own = (await add(memory, "Ann is allergic to peanuts", new_id, about="Ann", duplicate_threshold=None)).fact
+    for text, about, differs in (
+        ("ann is allergic to peanuts.", "Ann", False),
+        ("Ann is not allergic to peanuts", "Ann", True),
+        ("Ann is allergic to peanuts", "Cy", True),
+    ):
+        added = await add(memory, text, new_id, about=about)
+        assert (added.is_new, added.differs) == (False, differs)
+        assert (added.fact.id == own.id) == (about == "Ann"), "a fact of the same speaker precedes an older one"
+    assert len(await memory.facts()) == 2
+
+
 async def test_many_texts_are_stored_at_once_and_as_they_are(backend):
     memory = backend.open()
     await add(memory, "one thing", ids())
