@@ -23,7 +23,14 @@ import numpy as np
 
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.family import run_family_test
-from agentlab.evals.compare.judgement import Judgement, bound_of_all, format_needed, loss_p_value, more_if_equal
+from agentlab.evals.compare.judgement import (
+    Judgement,
+    VerdictKind,
+    bound_of_all,
+    format_needed,
+    loss_p_value,
+    more_if_equal,
+)
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, pair_measure
 from agentlab.evals.compare.pairs import ALPHA
 from agentlab.evals.stats.planning import COST_MARGIN, MARGIN, Needed, more_to_exclude
@@ -62,8 +69,8 @@ class Contrast:
     """Primary measures, with `other` as A."""
     shown: Mapping[str, Judgement]
     """Significant differences of this pair: in primary measures, and in costs beside them."""
-    worse: Sequence[str]
-    """Primary measures in which the flow is worse by the test over all pairs."""
+    over_all: Mapping[str, VerdictKind]
+    """Verdict on each primary measure by the test over all pairs."""
 
     @property
     def qualities(self) -> list[PairedMeasure]:
@@ -106,12 +113,12 @@ class Contrast:
         """The qualities that decide in which the flow is shown worse."""
         return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
 
-    def passes(self, name: str) -> bool:
+    def passes(self, name: str, alpha: float) -> bool:
         """Return True if a loss in a primary measure is excluded: of `MARGIN`, or for a cost of `COST_MARGIN`."""
-        if is_quality(name):
-            return name not in self.open
-        margin = COST_MARGIN * (self.paired[name].means[0] or 0.0)
-        return name in self.gains or loss_p_value(self.paired[name], margin) <= ALPHA
+        paired = self.paired[name]
+        margin = MARGIN if is_quality(name) else COST_MARGIN * (paired.means[0] or 0.0)
+        is_cheaper = not is_quality(name) and self.over_all[name] == "better"
+        return is_cheaper or loss_p_value(paired, margin) <= alpha
 
 
 def contrasts_of(
@@ -153,7 +160,7 @@ def contrasts_of(
             other=other,
             paired={name: own[name] for name in decide},
             shown={name: judgement for name, judgement in of_pair.items() if judgement.is_shown},
-            worse=[name for name in decide if judged(name, None).kind == "worse"],
+            over_all={name: judged(name, None).kind for name in decide},
         )
 
     return {flow: [contrast(flow, other) for other in tables if other != flow] for flow in tables}
@@ -162,16 +169,18 @@ def contrasts_of(
 def dominated_flows(contrasts: Mapping[str, Sequence[Contrast]]) -> Iterator[str]:
     """Yield a line for each flow that is worse than another one, which passes against it in all other measures.
 
-    The first part is a test over all pairs and primary measures, the second one is the rule of `Ship X`. So a flow is
-    called dominated by mistake in at most `ALPHA` of all runs.
+    The first part is a test over all pairs and primary measures. The second one excludes a loss as `Ship X` does, with
+    the level shared by all pairs, because each of them may give a line.
     """
+    alpha = 2 * ALPHA / max(1, len(contrasts) * (len(contrasts) - 1))
     for flow, own in contrasts.items():
         for contrast in own:
+            worse = [name for name, kind in contrast.over_all.items() if kind == "worse"]
+            rest = [name for name in contrast.over_all if name not in worse]
             back = next(each for each in contrasts[contrast.other] if each.other == flow)
-            rest = [name for name in back.paired if name not in contrast.worse]
-            if contrast.worse and all(map(back.passes, rest)):
+            if worse and all(back.passes(name, alpha) for name in rest):
                 passes = f", and {back.flow} passes in {', '.join(rest)}" if rest else ""
-                yield f"{flow} is dominated by {back.flow}: worse in {', '.join(contrast.worse)}{passes}"
+                yield f"{flow} is dominated by {back.flow}: worse in {', '.join(worse)}{passes}"
                 break
 
 

@@ -194,7 +194,7 @@ def dominations(tmp_path, conversations, *flows, **spec):
     return [note for note in recommend(run)[0].notes if "dominated" in note]
 
 
-@pytest.mark.parametrize(("conversations", "dominated"), [(20, False), (40, True)])
+@pytest.mark.parametrize(("conversations", "dominated"), [(20, False), (60, True)])
 def test_dominated_is_worse_in_one_measure_while_the_other_flow_passes_in_all_else(tmp_path, conversations, dominated):
     every = turns(conversations)
     flows = [Answering("poor", wrong=every[::3], calls=lambda turn: 2), Answering("good"), Answering("same")]
