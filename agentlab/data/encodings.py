@@ -10,17 +10,15 @@ import codecs
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+from agentlab.core.files import read_text
+from agentlab.core.strict_json import parse_yaml
 
 _CODE_PAGES = (1252, 1250, 1251, 932, 949, 1253, 1254, 1255, 1256, 850)
 _LEGACY = [*(f"cp{page}" for page in _CODE_PAGES), "koi8_r", "euc_jp", "gb18030", "big5", "mac_roman"]
 """Encodings of spreadsheets and editors before UTF-8; rarer ones would win by chance on a short text."""
 _SAMPLE_BYTES = 200_000
-_NOT_WESTERN = re.compile(
-    # Three letters beyond ASCII in a row, a sign within a word, and letters that only Icelandic has.
-    r"[^\x00-\x7f]{3}|(?<=[a-zA-Z])[¡-¿×÷†‡ˆ‰‹›](?=[a-zA-Z])|[ðÐþÞýÝ\x80-\x9f¤¦¨ª¬¯¸]"  # noqa: RUF001
-)
-_CENTRAL_EUROPEAN = re.compile(r"(?!.*å).*?[õûøìùòï][a-z]", re.DOTALL)
-"""Letters of cp1252 that stand for frequent ones of Czech and Hungarian in cp1250; å stands for a rare one."""
 
 
 def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
@@ -45,13 +43,16 @@ def decode(data: bytes, declared: str | None = None) -> tuple[str, str]:
 
 
 def _guesses(data: bytes) -> Iterator[str]:
-    """Yield encodings that fit the letters; from a few letters a guess is often rare, so the usual ones come first."""
+    """Yield encodings that fit the letters; from a few letters a count is often wrong, so signs come first."""
     from charset_normalizer import from_bytes
 
-    sample = data[:_SAMPLE_BYTES]
+    # Cells in ASCII, such as an English header, say nothing of the encoding.
+    sample = b"\n".join(re.findall(rb"[^,;\t\n]*[\x80-\xff][^,;\t\n]*", data[:_SAMPLE_BYTES]))
     best = from_bytes(sample, cp_isolation=_LEGACY).best() or from_bytes(sample).best()
-    western = sample.decode("cp1252", "ignore")
-    if best is None or best.encoding != "cp1250" or not _CENTRAL_EUROPEAN.match(western):
-        yield from (name for name in ("cp1252", "cp1254") if not _NOT_WESTERN.search(sample.decode(name, "ignore")))
-    if best is not None:
-        yield best.encoding
+    counted = best and best.encoding
+    for sign in parse_yaml(read_text(Path(__file__).parent / "encoding_signs.yaml")):
+        read = sample.decode(sign["read"], "ignore")
+        if sign.get("counted", counted) == counted and re.search(sign["signs"], read):
+            yield sign["encoding"]
+    if counted:
+        yield counted

@@ -55,7 +55,7 @@ def read_table(path: Path, sheet: str | None = None) -> Table:
     text, encoding = decode(data)
     if text.lstrip()[:1] == "<":
         raise ValueError("it is HTML or XML, whatever its name; save it as CSV or XLSX")
-    notes = [] if encoding == "utf-8" else [f"encoding {encoding}"]
+    notes = [] if encoding == "utf-8" else [f"encoding {encoding}, if letters are wrong save it as UTF-8"]
     if "json" in path.suffix.lower() or text.lstrip()[:1] in ("{", "["):
         return _table_of_objects(_objects(text, is_whole=path.suffix.lower() == ".json"), notes)
     # Excel's line with the separator counts as a row.

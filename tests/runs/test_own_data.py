@@ -39,7 +39,8 @@ def test_init_makes_a_data_set_and_its_next_command_runs(folder, monkeypatch, ca
     arguments = ["--questions", "questions.csv", "--documents", "help", "--model", f"scripted/{folder}/eight.yaml"]
     assert main(["init", "my-evals", *arguments]) == 0
     printed = capsys.readouterr().out
-    assert "questions.csv: 2 questions from 3 rows; encoding cp1252; separated by semicolons" in printed
+    assert "questions.csv: 2 questions from 3 rows; encoding cp1252, if letters" in printed
+    assert "separated by semicolons" in printed
     assert "user         <- Frage" in printed and "not taken, no question: 1 (row 4)" in printed
     assert "help: 4 documents (1 .docx, 1 .html, 1 .md, 1 .pdf)" in printed
     assert "next: cd my-evals && agentlab run\n" in printed
