@@ -21,6 +21,7 @@ from agentlab.cli.chat_screen import Screen
 from agentlab.cli.commands import spec_overrides
 from agentlab.cli.echo import echo
 from agentlab.cli.interrupts import Interrupts
+from agentlab.cli.pinning import pin_hub_files
 from agentlab.cli.progress import fetch
 from agentlab.core import plugins
 from agentlab.core.errors import AgentlabError, ConfigError
@@ -298,6 +299,7 @@ def chat(arguments: argparse.Namespace) -> None:
         _claim(folder, stack)
         # Calls are recorded, so that /save can export them, also those of earlier chats.
         spec = {"name": "chat", "mode": "record", "recordings": str(folder / RECORDED), **overrides}
+        pin_hub_files(arguments.spec and Path(arguments.spec), [arguments.model or ""])
         lab = stack.enter_context(Lab(arguments.spec, **spec))
         label = plugins.default_label(flow) if arguments.spec is None else arguments.flow or lab.bench.variants[0].label
         lab.bench.variant(label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,17 @@ def test_a_run_pins_the_hash_in_its_spec(tmp_path: Path, capsys: pytest.CaptureF
     before = spec.stat().st_mtime_ns
     main(["run", str(spec)])
     assert spec.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("with_spec", [True, False])
+def test_a_chat_shows_the_hash_and_pins_its_spec(
+    with_spec: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("/quit\n"))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"model: local/{NAME}\nflows: [rag_only]\nembedder: hashing/hashing-64\n")
+    given = ["--spec", str(spec)] if with_spec else ["--model", f"local/{NAME}", "--set", "embedder=hashing/hashing-64"]
+    assert main(["chat", "rag_only", *given, "--memory", "kept"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{NAME}: SHA-256 {SHA256}" in printed
+    assert (f"local/{NAME}@{SHA256}" in spec.read_text()) == ("spec.yaml: pinned" in printed) == with_spec
