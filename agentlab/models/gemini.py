@@ -106,11 +106,10 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
 
             # Without service, address and version the SDK would read them from its own environment variables.
             # Without the option the SDK itself retries a failed connection after some seconds.
-            timeout = self.timeout or 0.0
             options = types.HttpOptions(
                 base_url=self._base_url or _HOME,
                 api_version="v1beta",
-                timeout=int(timeout * 1000),
+                timeout=int((self.timeout or 0.0) * 1000),
                 retry_options=types.HttpRetryOptions(attempts=1),
             )
             self._client = Client(vertexai=False, api_key="none", http_options=options)

@@ -62,8 +62,7 @@ def fetch(file: HubFile, progress: Progress = lambda name, done, total: None) ->
     Raises WeightsError for a hub that does not respond, and for other bytes than those of the hash.
     """
     sha256 = file.pin or known_digest(file.target) or ""
-    source = Hub(repo=file.repo, path=file.path)
-    wanted = WeightFile(name=file.path, bytes=0, sha256=sha256, sources=(source,))
+    wanted = WeightFile(name=file.path, bytes=0, sha256=sha256, sources=(Hub(repo=file.repo, path=file.path),))
     with os_errors_as(WeightsError, f"cannot write {file.target}: "):
         if not (sha256 and is_verified(file.target, wanted)):
             ensure_file(file.target, wanted, "chat", progress)

@@ -11,7 +11,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC
+from contextlib import suppress
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -49,7 +50,8 @@ _FILTERED = re.compile(
     re.IGNORECASE,
 )
 _KEY = re.compile(r"api.?key|credential|access token|auth\w* token|unauthenticated|authenticat", re.IGNORECASE)
-_PLACE = re.compile(r"country|region|territory|location", re.IGNORECASE)
+_PLACE = re.compile(r"country|region|territory|location|a web page in place", re.IGNORECASE)
+"""Words of a refusal that no other key changes."""
 _LOST_CALL = re.compile(
     r"tool_use_failed|failed_generation|fail\w* to (?:call a|parse) (?:function|tool)", re.IGNORECASE
 )
@@ -58,7 +60,6 @@ _WAIT_IN_WORDS = re.compile(
     r"(?:try again|retry|wait)(?:\s+(?:in|after|for))?\s+((?:[\d.]+\s?(?:ms|h|m|s))+)|\"retryDelay\":\s*\"([\d.]+s)\"",
     re.IGNORECASE,
 )
-RETRYABLE_STATUSES = (408, 409, 425)
 
 
 class ServerError(NamedTuple):
@@ -83,11 +84,11 @@ def read_refusal(
     server_error = parse_server_error(body)
     text = redact(server_error.message) or f"HTTP {status} without a text"
     marks = f"{server_error.code} {server_error.kind} {server_error.message}"
-    wait = read_wait(headers, body)
+    wait = read_wait(headers, body, status)
     error = _classify(status, marks, text, model, wait)
     if error is None:
         text = f"HTTP {status}: {text}" if status and server_error.message else text
-        if status >= 500 or status in RETRYABLE_STATUSES or (not status and "invalid_request" not in marks):
+        if status >= 500 or status in (408, 409, 425) or (not status and "invalid_request" not in marks):
             error = errors.ServerFault(text, model, wait)
         else:
             error = errors.BadRequest(text, model)
@@ -135,8 +136,11 @@ def parse_server_error(text: str) -> ServerError:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        title = re.search(r"<title[^>]*>\s*([^<]+)", text, re.IGNORECASE)
-        return ServerError(title[1] if title else text)
+        if not re.match(r"[\s\ufeff]*<[!?a-z]", text, re.IGNORECASE):
+            return ServerError(text)
+        title = re.search(r"<(?:title|h1)\b[^>]*>\s*([^<]*\w[^<]*)", text, re.IGNORECASE)
+        shown = title[1] if title else re.sub("<[^>]*>", " ", text)[:200]
+        return ServerError(f"{' '.join(shown.split())} (a web page in place of an answer)")
     document = (document[0] if isinstance(document, list) and document else document) or ""
     error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):
@@ -175,18 +179,21 @@ def lost_connection(problem: BaseException, model: str, redact: Callable[[str], 
     )
 
 
-def read_wait(headers: Mapping[str, str], body: str = "") -> float | None:
-    """Return the seconds that a server asks to wait, from its headers or its words; None without any."""
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> float | None:
+    """Return the seconds that a server asks to wait, from its headers or its words; None without any.
+
+    Some servers send `x-ratelimit-reset` with every answer: it counts only with status 429.
+    """
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1), ("x-ratelimit-reset", 1))[: 2 + (status == 429)]:
         given = str(headers.get(name) or "").strip()
-        if number := re.match(r"(\d{1,9}(?:\.\d+)?)\s*s?\s*(?:,|$)", given):
-            return float(number[1]) / unit
-        if given and unit == 1:
-            try:
-                when = parsedate_to_datetime(given)
-            except ValueError:
-                continue
-            return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
+        if seconds := re.match(r"\d{1,9}(?:\.\d+)?\s*(?=,|$)|(?:\d+(?:\.\d+)?\s?(?:ms|h|m|s))+$", given):
+            return parse_duration(re.sub(r"\s", "", seconds[0])) / unit
+        if moment := re.match(r"\d{10}(?=(?:\d{3})?(?:\.\d+)?$)", given):  # seconds or milliseconds since 1970
+            return max(0.0, float(moment[0]) - time.time())
+        for read_date in (parsedate_to_datetime, datetime.fromisoformat):
+            with suppress(ValueError):
+                when = read_date(given)
+                return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
     match = _WAIT_IN_WORDS.search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
     return parse_duration(match[1] or match[2]) if match else None
 

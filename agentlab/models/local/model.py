@@ -58,10 +58,8 @@ def connect(name: str, *, context: int = 8192, prompt_cache: int | None = None) 
     prompt_cache = _prompt_cache() if prompt_cache is None else prompt_cache
     if (path := _own_file(name)) is not None:
         if not path.is_file():
-            own = os.environ.get("AGENTLAB_LOCAL_MODEL")
-            given = f"AGENTLAB_LOCAL_MODEL={own}" if own else f"local/{name}"
-            remedy = "give the path of a GGUF file" + (" or unset it" if own else "")
-            raise errors.ConfigError(f"{given} is not a file; {remedy}")
+            given = f"AGENTLAB_LOCAL_MODEL={path}" if os.environ.get("AGENTLAB_LOCAL_MODEL") else f"local/{name}"
+            raise errors.ConfigError(f"{given} is not a file; give the path of a GGUF file")
         return LocalModel(path.stem, lambda: path, context, prompt_cache, trial=None)
     if (file := hub_files.parse(name)) is not None:
         return LocalModel(file.name, lambda: hub_files.fetch(file), context, prompt_cache, trial=None)

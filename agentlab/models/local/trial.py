@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,8 @@ def stored_trials() -> list[Trial]:
     """Return the results of all trials; a damaged one is left out."""
     trials = []
     for file in sorted((home() / "trials").glob("*.json")):
-        try:
+        with suppress(OSError, msgspec.MsgspecError):
             trials.append(msgspec.json.decode(file.read_bytes(), type=Trial))
-        except (OSError, msgspec.MsgspecError):
-            continue
     return trials
 
 
@@ -86,10 +85,8 @@ async def load_or_run(
     `properties` are those of llama.cpp's server: `chat_template` and `chat_template_caps`.
     """
     stored = _stored(file)
-    try:
+    with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(stored.read_bytes(), type=Trial)
-    except (OSError, msgspec.MsgspecError):
-        pass
     trial = Trial(
         name=name,
         has_template=bool(properties.get("chat_template")),
