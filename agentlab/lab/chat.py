@@ -80,6 +80,7 @@ class Chat:
         self._loop = loop
         self._on_close = on_close
         self.variant = variant
+        bench.check_memory(variant)
         if documents is None:
             documents = [document for dataset in bench.datasets() for document in dataset.documents]
         elif isinstance(documents, (str, Path)):

@@ -94,6 +94,8 @@ def read_refusal(
             error = errors.BadRequest(text, model)
         if address and (status == 404 or "unexpected endpoint" in marks.lower()) and not re.search(r"\bmodel\b", text):
             error = errors.BadRequest(text + address_hint(address), model)
+    elif isinstance(error, errors.Refused) and status and server_error.message:
+        error = errors.Refused(f"HTTP {status}: {text}", model)
     # This header overrules the status.
     if headers.get("x-should-retry") == "false" and isinstance(error, errors.Retryable):
         return errors.ModelError(text, model)

@@ -277,6 +277,12 @@ class Workbench:
                     with contextlib.suppress(MemoryUnavailable):
                         await memory.drop()
 
+    def check_memory(self, variant: Variant) -> None:
+        """Raise ConfigError if the variant's memory is on a server and its address is missing or unusable."""
+        if variant.memory and not hasattr(backend := plugins.resolve("memory", variant.memory), "KEPT_IN"):
+            # Nothing is opened: a memory on a server connects at its first operation.
+            backend.connect("", self._queries)
+
     async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
         """Return the long-term memory in `folder`, possibly an UnavailableMemory; None for a flow without one."""
         if variant.memory is None:

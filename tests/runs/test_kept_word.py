@@ -1,0 +1,58 @@
+"""A chat of the terminal keeps its word: after a reset, without a memory server, and without a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.errors import Refused
+from support.fake_openai import serving
+from support.typed_lines import type_lines
+
+MONGO = ("--set", "memory=mongo")
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path, own_home):
+    """Types lines into a chat of the terminal; gives its exit code and all that was shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
+    Path("replies.yaml").write_text("loop: true\nreplies: [Noted.]\n")
+
+    def talk(flow: str, *texts: str, model: str = "scripted/replies.yaml", more: tuple[str, ...] = ()):
+        type_lines(monkeypatch, texts)
+        code = main(["chat", flow, "--model", model, "--set", "embedder=hashing/hashing-64", *more])
+        shown = capsys.readouterr()
+        return code, shown.out + shown.err
+
+    return talk
+
+
+@pytest.mark.parametrize("flow", ["chatbox", "discord", "coordinator", "ego", "tools_rag_fallback"])
+def test_a_reset_conversation_stays_reset(typed, flow):
+    typed(flow, "My PIN is 4711.")
+    assert "Continuing" in typed(flow, "/reset", "/quit")[1]
+    code, shown = typed(flow, "And now?", "/fork")
+    assert code == 0 and "Continuing" not in shown and "4711" not in shown
+
+
+def test_a_chat_without_an_address_of_its_memory_does_not_start(typed, monkeypatch):
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    code, shown = typed("coordinator", "Hello", more=MONGO)
+    assert code == 1 and shown.count("\n") == 1 and "set MONGODB_URI" in shown
+    monkeypatch.setenv("MONGODB_URI", "mongodb://127.0.0.1:1")
+    assert typed("coordinator", "/quit", more=MONGO)[0] == 0
+
+
+async def test_a_key_that_is_refused_names_the_status(own_home, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key-1")
+    refusal = {"status": 401, "message": "Incorrect API key provided: sk-secret-key-1"}
+    async with serving(lambda body: refusal) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        lab = al.Lab(model="openai/gpt-5-mini", embedder="hashing/hashing-64", flows=["rag_only"])
+        with lab, pytest.raises(Refused, match="HTTP 401: Incorrect API key provided") as refused:
+            await lab.chat(documents=()).say("Hello")
+    assert "secret" not in str(refused.value)
