@@ -161,6 +161,12 @@ class Completion(Struct, frozen=True, kw_only=True):
         """Text of the model's message."""
         return self.message.text
 
+    @property
+    def cut_off(self) -> str:
+        """Problem of a completion that reached its token limit; "" for any other."""
+        after = "" if self.usage.output_tokens is None else f" after {self.usage.output_tokens} tokens"
+        return f"the reply was cut off{after}, before its end" if self.finish_reason == "length" else ""
+
 
 class Passage(Struct, frozen=True, kw_only=True):
     """Part of a document: `text` is the document's text from `start` to `end` (characters).

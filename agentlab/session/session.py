@@ -298,13 +298,23 @@ class Session(MemoryVerbs, BackgroundWork):
         if tool is None:
             raise ToolError(f"there is no tool {call.name!r}; there are: {', '.join(self.tools) or 'none'}")
         if call.malformed is not None:
-            raise ToolError(f"the arguments of {call.name} are not a JSON object")
+            raise ToolError(self._cut_off(call) or f"the arguments of {call.name} are not a JSON object")
         defaults = getattr(tool, "defaults", {})
         written = {name: value for name, value in call.arguments.items() if value is not None or name not in defaults}
         arguments = {**defaults, **written}
         check_arguments(tool.spec, arguments)
         output = tool.run(arguments, self)
         return str(await output if inspect.isawaitable(output) else output)
+
+    def _cut_off(self, call: ToolCall) -> str:
+        """Return the problem of a call whose completion reached its token limit; "" for any other."""
+        is_named = self.has.generation.cut_off_arguments is None
+        for event in reversed(self.turn_events()):
+            if isinstance(event, ModelCall) and (completion := event.completion) is not None:
+                native = [written.malformed for written in completion.message.tool_calls if is_named]
+                if call.malformed in (completion.text, *native):
+                    return completion.cut_off
+        return ""
 
     def load_conversation(self, limit: int | None = None) -> tuple[Message, ...]:
         """Return the last `limit` stored messages (None: all), oldest first."""

@@ -34,6 +34,8 @@ class Generation(Struct, frozen=True, kw_only=True):
     seed: int | None = 7
     max_tokens: int | None = 256
     thought_tokens: int | None = None
+    cut_off_arguments: str | None = None
+    """`unreadable` if the arguments of a native tool call that were cut off count as no JSON; None: they are named."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True):

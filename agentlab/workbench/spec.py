@@ -70,11 +70,14 @@ class GenerationSpec(Strict):
     """Maximum tokens of a completion."""
     thought_tokens: int | None = Field(default=None, ge=0)
     """Tokens beyond max_tokens for models that think first; null: 4000 for these."""
+    cut_off_arguments: Literal["unreadable"] | None = None
+    """`unreadable` reports arguments of a native tool call that were cut off as no JSON, as in older recordings."""
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit an unset `thought_tokens`, so that a spec equals those of runs from before this key."""
-        return {name: value for name, value in write(self).items() if name != "thought_tokens" or value is not None}
+        """Omit unset newer keys, so that a spec equals those of runs from before these keys."""
+        newer = ("thought_tokens", "cut_off_arguments")
+        return {name: value for name, value in write(self).items() if name not in newer or value is not None}
 
 
 class BudgetSpec(Strict):

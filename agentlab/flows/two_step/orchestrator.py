@@ -30,7 +30,7 @@ from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
 from agentlab.core.protocols import NEAR_THRESHOLD, RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import refuse_call, tool_result_message
-from agentlab.flows.two_step.tool_selection import ToolUse, get_next_action, run_call, use_tool
+from agentlab.flows.two_step.tool_selection import ToolUse, get_next_action, max_argument_tokens, run_call, use_tool
 from agentlab.knowledge.intent import read_intent
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, tool_names
@@ -74,8 +74,9 @@ class TwoStepSettings:
     """Further attempts to write to memory after the first."""
     max_tool_calls: Annotated[int, Ge(0)] = 5
     """Maximum number of tool calls per message."""
-    max_argument_tokens: Annotated[int, Ge(1)] = 1024
-    """Maximum tokens of a tool's arguments, such as the content of a file."""
+    max_argument_tokens: Annotated[int, Ge(1)] | None = None
+    """Maximum tokens of a tool's arguments, such as the content of a file (1024 if not set). With `protocol: native`,
+    one limit serves reply and arguments: `generation.max_tokens`, or this setting if it is larger."""
     history: Annotated[int, Ge(0)] = 12
     """Number of earlier messages in the prompt, tool results included. The first one is a user message."""
     context_in: Literal["user", "system", "seed"] = "user"
@@ -276,14 +277,15 @@ async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:
     settings: TwoStepSettings = session.settings
     tools = tuple(_without(turn.tools, MEMORY_WRITE_TOOLS) if settings.filter_memory_tools else turn.tools)
     offered = tool_names(tools)
-    calls_left = settings.max_tool_calls
+    calls_left, max_tokens = settings.max_tool_calls, max_argument_tokens(session)
     new_messages: list[Message] = []
     uses: list[ToolUse] = []
     with session.step("native_loop"):
         while True:
             choice = "none" if tools and calls_left <= 0 else "auto"
             messages = (*base, *turn.messages, *new_messages, *turn.memory_context)
-            reply = (await session.complete(messages, tools=tools, tool_choice=choice)).message
+            completion = await session.complete(messages, tools=tools, tool_choice=choice, max_tokens=max_tokens)
+            reply = completion.message
             if not reply.tool_calls or calls_left <= 0:
                 break
             new_messages.append(reply)
@@ -312,8 +314,11 @@ async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) 
     failed: list[ToolUse] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         try:
-            choice = "required" if turn.must_write else "auto"
-            reply = (await session.complete(messages, tools=tools, tool_choice=choice, phase="memory_write")).message
+            choice, limit = "required" if turn.must_write else "auto", max_argument_tokens(session)
+            completion = await session.complete(
+                messages, tools=tools, tool_choice=choice, phase="memory_write", max_tokens=limit
+            )
+            reply = completion.message
         except ModelError as failure:
             session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")
             break

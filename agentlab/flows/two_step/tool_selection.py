@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentlab.core.constants import INVALID_CHOICE, UPDATE_MEMORY
 from agentlab.core.errors import ModelError
 from agentlab.core.events import Phase
-from agentlab.core.messages import Completion, Message, ToolCall, ToolSpec
+from agentlab.core.messages import Message, ToolCall, ToolSpec
 from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.json_replies import read_object
 from agentlab.flows.tool_calls import refuse_call, run_tool, truncate
@@ -21,6 +21,8 @@ from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, instruction_of, tool_list_for_prompt, tool_names
 from agentlab.tools.memory import NOT_REPLACED
 
+MAX_ARGUMENT_TOKENS = 1024
+"""Limit of arguments in the two-step protocol, unless the setting `max_argument_tokens` names another one."""
 MAX_RESULT_CHARS = 8_000
 """Length to which the history truncates a tool's result."""
 MAX_REJECTED_ARGUMENT_CHARS = 1_000
@@ -83,8 +85,8 @@ async def get_next_action(
         session.decide(decision, "failed", f"{type(failure).__name__}: {failure}")
         return None
     tool, problem = _chosen_tool(completion.message.text, tools)
-    if problem and completion.finish_reason == "length":
-        problem = f"{_cut_off(completion)}: {problem}"
+    if problem and completion.cut_off:
+        problem = f"{completion.cut_off}: {problem}"
     session.decide(decision, tool.name if tool else INVALID_CHOICE if problem else NO_TOOL, problem)
     return tool
 
@@ -102,9 +104,12 @@ def _chosen_tool(reply: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec | None
     return tool, "" if tool else f"{chosen!r} is none of {', '.join(tool_names(tools))}"
 
 
-def _cut_off(completion: Completion) -> str:
-    tokens = completion.usage.output_tokens
-    return f"the reply was cut off{'' if tokens is None else f' after {tokens} tokens'}, before its end"
+def max_argument_tokens(session: Session) -> int | None:
+    """Return the limit of a call for arguments; in the native protocol, the reply has the same limit."""
+    own, shared = session.settings.max_argument_tokens, session.has.generation.max_tokens
+    if session.settings.protocol == "native":
+        return max(own, shared) if own and shared else shared
+    return MAX_ARGUMENT_TOKENS if own is None else own
 
 
 async def use_tool(
@@ -121,7 +126,7 @@ async def use_tool(
     request = (Message(role="system", text=prompt), *messages, *context)
     try:
         completion = await session.complete(
-            request, output_schema=tool.parameters, phase=phase, max_tokens=session.settings.max_argument_tokens
+            request, output_schema=tool.parameters, phase=phase, max_tokens=max_argument_tokens(session)
         )
     except ModelError as failure:
         problem = f"Error: no arguments were written ({type(failure).__name__}: {failure})"
@@ -130,10 +135,7 @@ async def use_tool(
     arguments = read_object(reply)
     malformed = reply if arguments is None else None
     call = ToolCall(id=session.new_id("call"), name=tool.name, arguments=arguments or {}, malformed=malformed)
-    use = await run_call(session, call, (tool.name,))
-    if malformed is not None and completion.finish_reason == "length":
-        return replace(use, result=f"Error: {_cut_off(completion)}")
-    return use
+    return await run_call(session, call, (tool.name,))
 
 
 async def run_call(session: Session, call: ToolCall, offered: Collection[str]) -> ToolUse:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentlab.core.events import Decision
-from agentlab.core.messages import Completion, Message, Usage
+from agentlab.core.events import Decision, ToolRun
+from agentlab.core.messages import Completion, Message, ToolCall, Usage
 from agentlab.flows import chatbox
 from support.two_step import ANN, NONE, Tool, choose, decided, setup
 
@@ -57,3 +57,26 @@ async def test_history_reports_a_failed_tool(result, said):
     session, model = setup(chatbox, replies, Tool("read_file", result))
     await chatbox.respond(ANN, session)
     assert model.requests[-1].messages[-1].text.startswith(f"Tool read_file {said}.")
+
+
+@pytest.mark.parametrize(("reason", "named"), [("length", True), ("stop", False)])
+async def test_native_arguments_that_were_cut_off_are_called_that(reason, named):
+    cut = Message(role="agent", tool_calls=(ToolCall(id="c1", name="write_file", malformed='{"content": "a long'),))
+    stopped_call = Completion(message=cut, usage=Usage(output_tokens=12), model="scripted", finish_reason=reason)
+    write = Tool("write_file", "Written.")
+    session, model = setup(chatbox, [stopped_call, "Done."], write, protocol="native", final_memory=False)
+    await chatbox.respond(ANN, session)
+    problem = "the reply was cut off after 12 tokens, before its end"
+    [run] = [event for event in session.trace.events if isinstance(event, ToolRun)]
+    [result] = [message for message in model.requests[-1].messages if message.role == "tool"]
+    assert write.asked == [] and (run.error == problem) == (result.text == f"Error: {problem}") == named
+    assert (problem in session.trace.steps()) == named
+    assert "not a JSON object" in result.text or named
+
+
+@pytest.mark.parametrize(("own", "sent"), [(None, 256), (100, 256), (2000, 2000)])
+async def test_one_limit_serves_a_native_reply_and_its_arguments(own, sent):
+    settings = {} if own is None else {"max_argument_tokens": own}
+    session, model = setup(chatbox, ["Done.", "Nothing."], Tool("save_memory"), protocol="native", **settings)
+    await chatbox.respond(ANN, session)
+    assert [request.max_tokens for request in model.requests] == [sent, sent]
