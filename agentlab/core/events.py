@@ -114,7 +114,8 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
             case ModelCall(completion=Completion(message=message, usage=usage)):
                 calls = ", ".join(call.name for call in message.tool_calls)
                 text = f'"{shorten(message.text)}"' if message.text.strip() or not calls else ""
-                content = " ".join(filter(None, [text, calls and f"calls {calls}"]))
+                parts = [message.name and f"{message.name}:", text, calls and f"calls {calls}"]
+                content = " ".join(filter(None, parts))
                 return f"{content} [{_count(usage.input_tokens)} in, {_count(usage.output_tokens)} out]"
             case Search():
                 return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"

@@ -298,7 +298,8 @@ def whole(event: Event) -> str:
             lines = []
             for message in messages:
                 calls = [f"calls {call.name} {call.malformed or call.arguments}" for call in message.tool_calls]
-                lines += [f"[{message.role}] {message.text}", *calls]
+                role = message.name or message.role if message.role == "agent" else message.role
+                lines += [f"[{role}] {message.text}", *calls]
             return "\n".join(lines)
         case ToolRun(call=call, output=output):
             return f"[arguments] {call.malformed or call.arguments}\n[output] {output}"

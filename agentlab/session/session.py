@@ -22,6 +22,8 @@ from datetime import datetime
 from random import Random
 from typing import Any, TypeVar, cast
 
+from msgspec.structs import replace
+
 from agentlab.core.constants import REPLY_STOPPED, USAGE_UNKNOWN
 from agentlab.core.errors import FATAL_ERRORS, ConfigError, ContextOverflow, NotRecorded, ToolError
 from agentlab.core.events import Event, ModelCall, Notice, Phase, Search, ToolRun
@@ -137,13 +139,15 @@ class Session(MemoryVerbs, BackgroundWork):
         phase: Phase | None = None,
         max_tokens: int | None = None,
         shows: Callable[[str], str] | None = None,
+        agent: str | None = None,
     ) -> Completion:
         """Call the model and return its completion (`.text`, `.message`); a text is one user message.
 
         Without `phase`, a completion with tool calls counts in select_tool, any other in answer.
 
         The text of a call in phase answer or fallback is streamed as it arrives. `shows` returns the visible part of
-        the text so far; without it JSON is not streamed. Tool calls retract the streamed text.
+        the text so far; without it JSON is not streamed. Tool calls retract the streamed text. `agent` is the name of
+        the model in the completion's message and the trace.
         """
         request = Request(
             messages=as_messages(messages),
@@ -164,6 +168,9 @@ class Session(MemoryVerbs, BackgroundWork):
         reply_stream = self._open_reply_stream(phase, shows or (_show_nothing if output_schema else str))
         site = CallSite(opened["turn"], self._clock.scope.path)
         result = await self._gateway.ask(request, site, reply_stream.add, reply_stream.retract)
+        if agent is not None and result.value is not None:
+            named = replace(result.value.message, name=agent)
+            result = replace(result, value=replace(result.value, message=named))
         completion = result.value
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(result.failure, Exception):

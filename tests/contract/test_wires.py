@@ -106,7 +106,7 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
         session.begin_turn(turn)
         await coordinator.respond(UserTurn(text=text), session)
     assert next(script, None) is None
-    return numbered(history(session).get_history())
+    return numbered(history(session).request_messages())
 
 
 def numbered(messages: Sequence[Message]) -> list[dict[str, Any]]:

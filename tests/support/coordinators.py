@@ -48,7 +48,7 @@ def history(session) -> ChatHistory:
 
 def said(session) -> list[tuple[str, str]]:
     """Return (speaker, text) of the coordinator's history; the agent has its own name."""
-    return [(m.name if m.role == "agent" else m.role, m.text) for m in history(session).get_history()]
+    return [(m.role, m.text) for m in history(session).get_history()]
 
 
 def both(text: str = "I'll check both."):

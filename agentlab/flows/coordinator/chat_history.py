@@ -17,6 +17,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlab.core.messages import CHARACTERS_PER_TOKEN, Message, ToolCall
 
 
@@ -50,14 +52,9 @@ class ChatHistory:
         A tool's result must belong to an open call of the agent's last message. No other message may come before it.
         Raises ValueError otherwise, and for an unknown role.
         """
-        if role == "user":
-            message = Message(role="user", text=content, **fields)
-        elif role == "tool":
-            message = Message(role="tool", text=content, **fields)
-        elif role == self.agent:
-            message = Message(role="agent", text=content, name=role, **fields)
-        else:
+        if role not in ("user", self.agent, "tool"):
             raise ValueError(f"role {role!r}: the roles are user, {self.agent} and tool")
+        message = Message(role=role, text=content, **fields)  # type: ignore[arg-type]
         open_ids = {call.id for call in self.open_calls()}
         if role == "tool" and message.tool_call_id not in open_ids:
             raise ValueError(f"{message.tool_call_id!r} is no open tool call; open are: {sorted(open_ids)}")
@@ -82,14 +79,22 @@ class ChatHistory:
             self.add_message("tool", result, name=call.name, tool_call_id=call.id)
 
     def get_history(self) -> tuple[Message, ...]:
+        """Return the messages, of which the agent's have its own name as their role."""
         return tuple(self._messages)
+
+    def request_messages(self) -> tuple[Message, ...]:
+        """Return the messages in the form of requests and files: the role `agent`, with the agent's name."""
+        return tuple(
+            replace(message, role="agent", name=self.agent) if message.role == self.agent else message
+            for message in self._messages
+        )
 
     def last_reply(self) -> str:
         """Return the last text of the agent since the last user message; "" if there is none."""
         for message in reversed(self._messages):
             if message.role == "user":
                 break
-            if message.role == "agent" and message.text:
+            if message.role == self.agent and message.text:
                 return message.text
         return ""
 
@@ -121,8 +126,10 @@ class ChatHistory:
         return n_dropped
 
     def restore(self, messages: Iterable[Message]) -> None:
-        """Replace the history by stored messages."""
-        self._messages = list(messages)
+        """Replace the history by messages in the form of requests."""
+        self._messages = [
+            replace(message, role=self.agent, name=None) if message.role == "agent" else message for message in messages
+        ]
 
     def clear(self) -> None:
         self._messages.clear()

@@ -105,8 +105,9 @@ class LLMCoordinator:
         """Return the model's message. After a cancellation, add the partial reply in the trace to the history."""
 
         async def call_model() -> Message:
-            messages = (system, *self.history.get_history())
-            return (await session.complete(messages, tools=tools, tool_choice=tool_choice)).message
+            messages = (system, *self.history.request_messages())
+            agent = self.history.agent
+            return (await session.complete(messages, tools=tools, tool_choice=tool_choice, agent=agent)).message
 
         try:
             try:

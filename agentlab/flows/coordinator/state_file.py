@@ -33,7 +33,7 @@ class CoordinatorState(Struct):
 
 def save(folder: Path, coordinator: LLMCoordinator, stored: Sequence[Message]) -> None:
     """Write the state; `stored` is the conversation to which the history belongs."""
-    state = CoordinatorState(_digest(stored), list(coordinator.history.get_history()), coordinator.episodes.pending)
+    state = CoordinatorState(_digest(stored), [*coordinator.history.request_messages()], coordinator.episodes.pending)
     try:
         write_atomically(folder / FILE, json.dumps(to_json(state), ensure_ascii=False))
     except OSError as problem:

@@ -86,7 +86,12 @@ def test_the_agent_speaks_under_its_own_name():
     history = ChatHistory("otto")
     history.add_message("user", "Both, please.")
     history.add_message("otto", "I look.", tool_calls=(call("call_1", city="Bern"),))
-    assert [(m.role, m.name) for m in history.get_history()] == [("user", None), ("agent", "otto")]
+    assert [(m.role, m.name) for m in history.get_history()] == [("user", None), ("otto", None)]
+    sent = history.request_messages()
+    assert [(m.role, m.name) for m in sent] == [("user", None), ("agent", "otto")]
+    again = ChatHistory("otto")
+    again.restore(sent)
+    assert again.get_history() == history.get_history() and again.open_calls()
 
 
 @pytest.mark.parametrize("role", ["assistant", "model", "agent", "system"])

@@ -34,11 +34,14 @@ async def test_a_turn_prints_as_the_steps_of_its_description():
     ]
     assert history(session).get_history() == (
         Message(role="user", text="[CONTEXT: 2026-01-01 00:00]\n\nTomorrow?"),
-        replace(both(), name="miyori"),
+        replace(both(), role="miyori"),
         Message(role="tool", text="sun", name="weather", tool_call_id="call_1"),
         Message(role="tool", text="none", name="dates", tool_call_id="call_2"),
-        Message(role="agent", text="Sunny, and you are free.", name="miyori"),
+        Message(role="miyori", text="Sunny, and you are free."),
     )
+    full = session.trace.steps(full=True)
+    assert "[miyori] Sunny, and you are free." in full and 'miyori: "Sunny, and you are free."' in full
+    assert "[agent]" not in full and "[assistant]" not in full
 
 
 async def test_results_return_in_one_call_and_every_call_has_the_history():
