@@ -201,8 +201,8 @@ def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, mon
     model = Scripted([lambda request: texts.append(request.messages[0].text) or USUAL[purpose(request)]], loop=True)
     with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=())
-        chat.say_sync("Hello")
-        chat.say_sync("Hello again")
+        chat.say_sync("What is an oboe?")
+        chat.say_sync("And a bassoon?")
     outputs = [event.output for event in chat.trace.events if isinstance(event, ToolRun)]
     assert "lessons: Look it up first." in outputs and "mirrored" not in outputs
     assert any("mine_reflection()" in text for text in texts)

@@ -85,7 +85,9 @@ def agent(*tools: Any, replies: dict[str, Any] | None = None, **given: Any):
     model = Scripted([answer], loop=True)
     offered = tools or (Tool("search", "An oboe is a woodwind."),)
     own = [reflection, memory_maintenance]
-    return session_over(ego, model, tools=[*offered, *own], **given), model
+    # Most tests are about the plan, so every message gets one.
+    settings = {"plain_replies": "never", "consistent_canvas": False, **given}
+    return session_over(ego, model, tools=[*offered, *own], **settings), model
 
 
 async def say(session, *texts: str):

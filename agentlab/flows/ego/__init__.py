@@ -1,6 +1,7 @@
 """Layered agent: ego, planner and step-by-step coordinator, with text memory and reflection after each response.
 
-`agent`: the outer layer. `planner`: strategy and steps. `react`: carries out the steps. `prompting`: its model calls.
+`agent`: the outer layer. `plain`: messages without a plan. `planner`: strategy and steps. `react`: carries out the
+steps. `prompting`: its model calls.
 `memory`, `short_term`: its memory files; the part that prompts show. `own_tools`: its tools for itself.
 `tool_choice`: tools that a prompt shows. `parameters`: repairs arguments. `commands`: commands of users to the memory.
 `prompts.yaml`, `personalities/`: its prompts and personalities.

@@ -1,7 +1,7 @@
 """Outer layer of the layered agent: it receives the message, runs attempts and writes the reply.
 
 1  store the message in short-term memory; run a memory command directly, its result is the reply
-2  let the model choose and sum up the relevant memories
+2  let the model choose and sum up the relevant memories; reply now if the message needs no plan     plain
 3  build the enriched message: query, context, memories, tools
 4  make a strategy with steps                                      planner
 5  run and evaluate the steps                                      coordinator
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -28,6 +28,7 @@ from agentlab.core.schemas import strict_object_schema
 from agentlab.flows.ego.commands import Operation, parse_command
 from agentlab.flows.ego.memory import MEMORY
 from agentlab.flows.ego.own_tools import MAX_NOTE_CHARS, NOTHING_LEARNED, memory_maintenance, reflect, reflection
+from agentlab.flows.ego.plain import contradiction, needs_plan
 from agentlab.flows.ego.planner import Strategy, make_plan
 from agentlab.flows.ego.prompting import UNPARSED_KEY, ask_for_object, truncate_to_bytes
 from agentlab.flows.ego.react import MAX_RESULTS_BYTES, Execution, StepResult, execute_react, notify_of_run
@@ -42,6 +43,7 @@ from agentlab.session.session import Session
 from agentlab.tools import FunctionTool
 from agentlab.tools.manual import tool_names
 
+PLAIN_SCHEMA = strict_object_schema({"chat": {"type": "string"}})
 REPLY_SCHEMA = strict_object_schema({"chat": {"type": "string"}, "canvas": {"type": "string"}})
 
 
@@ -49,6 +51,9 @@ REPLY_SCHEMA = strict_object_schema({"chat": {"type": "string"}, "canvas": {"typ
 class EgoSettings:
     relevance: bool = True
     """Let the model choose the relevant memories; if false, the newest ones are used."""
+    plain_replies: Literal["wording", "never"] = "wording"
+    """Messages that get a reply without plan and steps: `wording` reads in ten languages if a message is courtesy or
+    states something, without a model call. With `never` every message gets a plan, as in older recordings."""
     planning: bool = True
     """Make a strategy first; if false, the model chooses one step at a time."""
     evaluation: bool = True
@@ -79,6 +84,8 @@ class EgoSettings:
     `one_text` memories count as much, and a tool that was not offered counts as unknown."""
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
+    consistent_canvas: bool = True
+    """Drop a canvas that contradicts the chat: one of both declines, or they have no number in common."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
     """Path of a text file with the agent's personality, which shapes its replies."""
     maintain_every: Annotated[int, Ge(0)] = 0
@@ -116,11 +123,17 @@ async def respond(turn: UserTurn, session: Session) -> Reply:
 
 async def _process_message(text: str, session: Session) -> tuple[str, str]:
     """Run steps 1 to 7 for a message to the agent; return chat and canvas of the reply."""
+    plans = session.settings.plain_replies == "never"
+    if not plans:
+        before = session.history.chain(2)[0].text
+        plans = bool(session.decide("needs a plan", needs_plan(text, before), "by its wording"))
     memory = session.state(MEMORY)
     with session.step("process_message"):
         memory.note(session, "ego", "user", text)
         with session.step("retrieve_memories"):
             memories = await memory.relevant(session, text) or "(none)"
+        if not plans:
+            return await _write_reply("plain", PLAIN_SCHEMA, session, query=text, memories=memories)
         tool_query = f"{text}\n{memories}"
         ranked = text if session.settings.tool_ranking == "message" else ""
         tools = select_tools(session, tool_query, message=ranked)
@@ -133,7 +146,12 @@ async def _process_message(text: str, session: Session) -> tuple[str, str]:
         )
         session.notify("debugResponse", message[:500], title="enriched message")
     execution = await _run_attempts(message, ranked, tool_query, session)
-    return await _write_reply(text, memories, _result_of(execution), session)
+    result = _result_of(execution)
+    with session.step("handle_bubble"):
+        session.notify("bubble", result[:500], title="result")
+        known = truncate_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)"
+        chat, canvas = await _write_reply("bubble", REPLY_SCHEMA, session, query=text, memories=memories, result=known)
+        return (chat, canvas) if chat or canvas else (result, "")
 
 
 async def _run_memory_command(operation: Operation, text: str, session: Session) -> tuple[str, str]:
@@ -218,26 +236,19 @@ def _result_of(execution: Execution) -> str:
     return json.dumps(results, ensure_ascii=False)
 
 
-async def _write_reply(query: str, memories: str, result: str, session: Session) -> tuple[str, str]:
-    """Let the model write the reply from the result; return its chat and canvas."""
-    with session.step("handle_bubble"):
-        session.notify("bubble", result[:500], title="result")
-        data = await ask_for_object(
-            session,
-            "bubble",
-            REPLY_SCHEMA,
-            "answer",
-            personality=read_file(session.settings.personality),
-            query=query,
-            memories=memories,
-            result=truncate_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)",
-        )
+async def _write_reply(prompt: str, schema: dict[str, Any], session: Session, **values: str) -> tuple[str, str]:
+    """Let the model write the reply; return its chat and canvas, both empty for an empty completion."""
+    personality = read_file(session.settings.personality)
+    data = await ask_for_object(session, prompt, schema, "answer", personality=personality, **values)
     chat, canvas = text_at(data, "chat"), text_at(data, "canvas")
     if not chat and not canvas:
-        # Use the texts of a completion in another form, or the result if the completion is empty.
+        # Use the texts of a completion in another form.
         raw = text_at(data, UNPARSED_KEY).strip()
         texts = [value for value in (read_object(raw) or {}).values() if isinstance(value, str)]
-        chat = "\n".join(texts) or raw or result
+        return "\n".join(texts) or raw, ""
+    if session.settings.consistent_canvas and chat and canvas and (problem := contradiction(chat, canvas)):
+        session.decide("canvas", False, problem)
+        return chat, ""
     return chat, canvas
 
 

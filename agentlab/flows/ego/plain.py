@@ -1,0 +1,61 @@
+"""Reads by wording, without a model call, if a message needs no plan, and if chat and canvas contradict each other.
+
+needs_plan("My cat is called Fenchurch and I live in Ulm.")     # False
+needs_plan("My train is late, find me another one.")            # True
+
+A missed plan costs an answer and a needless one only time, so a message in doubt needs a plan. Words of ten languages
+(`plain.yaml`) show statements and wishes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentlab.knowledge.intent import LANGUAGES, ends_in_question, read_intent
+from agentlab.knowledge.refusal import declines
+
+_SENTENCE = re.compile(r"(?:[^.!\n\uff01\u3002]|[.!](?=\S))+")
+_CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001]|\s[-\u2013\u2014]\s")
+_PATH_OR_ADDRESS = re.compile(r"\w/\w|\w\.[a-z]{2,4}\b|://")
+_NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,:]\d+)*(?!\w|[.)]\s)")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+_WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
+
+def needs_plan(message: str, last_reply: str = "") -> bool:
+    """Return False for courtesy and plain statements, unless they answer a question of the agent's last reply."""
+    intent = read_intent(message)
+    if intent == "asks" or ends_in_question(last_reply) or _PATH_OR_ADDRESS.search(message):
+        return True
+    return intent == "tells" and not all(map(_states, filter(str.strip, _SENTENCE.findall(message.casefold()))))
+
+
+def contradiction(chat: str, canvas: str) -> str:
+    """Return why two parts of a reply contradict each other: one declines, or the numbers differ; "" if they agree."""
+    if declines(chat) != declines(canvas):
+        return "one of chat and canvas declines"
+    in_chat, in_canvas = (set(_NUMBER.findall(text)) for text in (chat, canvas))
+    differ = in_chat and in_canvas and not in_chat & in_canvas
+    return "chat and canvas have no number in common" if differ else ""
+
+
+def _states(sentence: str) -> bool:
+    """Return True for courtesy, and if the sentence states something in one of the languages."""
+    return read_intent(sentence) == "greets" or any(_states_in(sentence, language) for language in LANGUAGES)
+
+
+def _states_in(sentence: str, language: Any) -> bool:
+    subjects, wishes = (tuple(_WORDS[language.code][kind].split()) for kind in ("subjects", "wishes"))
+    if language.code in ("zh", "ja"):
+        return sentence.strip().startswith(subjects) and not any(wish in sentence for wish in wishes)
+    rest = language.without_courtesy(sentence)
+    clauses = [words for clause in _CLAUSE.split(rest) if (words := _WORD.findall(clause))]
+    first, *later = [words[0] for words in clauses] or [""]
+    if first not in subjects or any(word in wishes for words in clauses for word in words):
+        return False
+    # A later clause that begins with an infrequent word may be a request.
+    return all(word in subjects or word in language.frequent for word in later)
