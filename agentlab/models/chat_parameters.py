@@ -25,7 +25,7 @@ _NEVER_LEFT_OUT = {"model", "messages", "tools", "stream"}
 _UNSUPPORTED = re.compile(
     r"unsupported|\bunknown|unrecogni[sz]ed|unexpected|unavailable|deprecated|only the default|cannot find|extra[ _]"
     r"(?:inputs|fields|_?forbidden)|n[o']t (?:\w+ )?(?:support|permit|allow|accept|recogni[sz]e|available|implemented)"
-    r"|can ?not (?:both )?be (?:specified|used|set)",
+    r"|can ?not (?:both )?be (?:specified|used|set)|not a valid (?:field|parameter)|(?:only|must be) 1\b",
     re.IGNORECASE,
 )
 _FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)

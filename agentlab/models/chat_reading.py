@@ -24,16 +24,17 @@ from agentlab.core.messages import Completion, FinishReason, Message, ToolCall
 from agentlab.core.strict_json import join_surrogates, parse_json
 from agentlab.core.thoughts import split_thought, split_tool_markup
 from agentlab.models.provider import read_usage
+from agentlab.models.refusals import parse_server_error
 from agentlab.models.sse import SseParser
 
 _WORDS_OF_REASONS: dict[FinishReason, str] = {
-    "stop": "stop end_turn stop_sequence",
-    "length": "length max_tokens model_length",
+    "stop": "stop end_turn stop_sequence eos eos_token complete completed normal",
+    "length": "length max_tokens max_output_tokens max_length model_length",
     "tool_calls": "tool_calls tool_use function_call",
-    "content_filter": "content_filter safety recitation refusal",
+    "content_filter": "content_filter safety recitation refusal sensitive prohibited_content blocklist",
 }
 _FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
-THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
 NOT_YET = ("", "null", "none")
 
@@ -49,6 +50,7 @@ class Delta(Struct, gc=False):
     reasoning: Any = None
     reasoning_details: Any = None
     thinking_blocks: Any = None
+    thinking: Any = None
 
 
 class Choice(Struct, gc=False):
@@ -66,6 +68,8 @@ class Chunk(Struct, gc=False):
     usage: Any = None
     x_groq: Any = None
     error: Any = None
+    base_resp: Any = None
+    """Status of MiniMax, which other servers do not send."""
     message: Any = None
     """With `detail`: the text of an error that has no `error` field."""
     detail: Any = None
@@ -139,15 +143,16 @@ class ChatReader:
         if piece:
             return ()
         if beginning[:1] == b"<":
-            title = re.search(rb"<title[^>]*>\s*([^<]*)", beginning)
-            name = (title[1] if title else beginning[:80]).decode("utf-8", "replace").strip()
-            raise UnreadableAnswer(f"the server sent a page (text/html) in place of an answer: {name!r}")
+            raise UnreadableAnswer(f"the server sent {parse_server_error(beginning.decode(errors='replace')).message}")
         self._events.is_done = True
         return read_chunks([beginning])
 
     def _add(self, chunk: Chunk) -> None:
-        if chunk.error or (not chunk.choices and isinstance(chunk.message or chunk.detail, (str, list))):
-            raise self._fail(chunk.error or chunk.message or chunk.detail)
+        error = chunk.error or chunk.base_resp
+        # Some servers send a status of 0 with every answer.
+        is_fine = chunk.choices and isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
+        if (error and not is_fine) or (not chunk.choices and isinstance(chunk.message or chunk.detail, (str, list))):
+            raise self._fail(error or chunk.message or chunk.detail)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
         if chunk.usage is not None:
@@ -165,7 +170,7 @@ class ChatReader:
             self._count(choice.usage)
         if choice.finish_reason is not None and str(choice.finish_reason).lower() not in NOT_YET:
             self._finish = str(choice.finish_reason)
-            if self._finish.lower() == "error":
+            if self._finish.lower() in ("error", "network_error"):
                 raise self._fail("the server stopped in the middle of an answer")
         delta = choice.delta
         if delta is None or (not delta.content and delta == _EMPTY):

@@ -49,10 +49,7 @@ def digest(file: HubFile) -> str:
     """Return the SHA-256 of the file, from its name or its first download; raises ConfigError if it is unknown."""
     known = file.pin or known_digest(file.target)
     if not known:
-        name = f"local/{file.name}"
-        raise ConfigError(
-            f"{name} is not here and has no hash: run `agentlab pull {name}`, then write the hash after @"
-        )
+        raise ConfigError(f"local/{file.name} has no hash: run `agentlab pull local/{file.name}`, write it after @")
     return known
 
 

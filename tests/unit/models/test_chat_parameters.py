@@ -88,6 +88,15 @@ LEFT_OUT = {
         {"code": "x", "error": "Model y does not support parameter temperature."},
     ),
     "seed, as a text": ("seed", 400, {"code": "x", "error": "Argument not supported on this model: seed"}),
+    "seed, by AWS": ("seed", 400, {"message": "Malformed input request: #: extraneous key [seed] is not permitted"}),
+    "seed, by Groq": ("seed", 400, told("property 'seed' is unsupported")),
+    "seed, no field": ("seed", 400, {"message": "invalid request: parameter 'seed' is not a valid field"}),
+    "temperature, one value": ("temperature", 400, told("temperature: only 1 is allowed for this model")),
+    "temperature, for thinkers": (
+        "temperature",
+        422,
+        {"error": "Invalid temperature: must be 1.0 for reasoning models"},
+    ),
     "streamOptions": ("stream_options", 400, told("Model y does not support parameter streamOptions.")),
 }
 
