@@ -26,7 +26,7 @@ from pydantic import AfterValidator
 
 from agentlab.core.constants import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
 from agentlab.core.errors import MemoryUnavailable, ModelError
-from agentlab.core.messages import Fact, Message, Reply, ToolSpec, UserTurn
+from agentlab.core.messages import Fact, Message, Reply, ToolCall, ToolSpec, UserTurn
 from agentlab.core.protocols import NEAR_THRESHOLD, RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import refuse_call, tool_result_message
@@ -63,8 +63,8 @@ class TwoStepSettings:
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Minimum cosine similarity of a fact to the message or to a tool's query."""
     memory_gate: Literal["auto", "model", "rules"] = "auto"
-    """Decision that a message holds something to store: the model's, or that of rules for its wording, after which the
-    model only chooses between a new fact and a new version. `auto`: rules for embedded models, which seldom store."""
+    """Decision to store something: the model's, or that of rules, which store the user's own words if their wording
+    tells something. `auto`: rules for embedded models, which seldom store anything."""
     near_min_score: Annotated[float, Ge(-1), Le(1)] | None = NEAR_THRESHOLD
     """Cosine similarity from which a new text with other words is not saved beside a stored fact: the model gets both
     and writes a new version of the fact. None: a text of a similarity of .9 counts as a duplicate."""
@@ -117,8 +117,8 @@ class PreparedTurn:
     """Conversation in the form of a request, with tool results."""
     tools: Sequence[ToolSpec]
     """Tools that the profile allows."""
-    must_write: bool
-    """True if rules decide that the message holds something to store."""
+    own_words: str
+    """User's message if rules decide to store it; "" if the model decides."""
     facts: Sequence[Fact]
     """Facts nearest to the message."""
     owner_prompt: str
@@ -179,11 +179,13 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
     gate, is_embedded = settings.memory_gate, session.model_name.startswith("local/")
     by_rules = session.memory is not None and (gate == "rules" or (gate == "auto" and is_embedded))
+    # Every later prompt may contain the fact, so the model sums up a longer message.
+    is_stored = by_rules and len(turn.text) <= 1_000 and read_intent(turn.text) == "tells"
     prepared = PreparedTurn(
         session,
         [_as_request_message(session, message) for message in earlier],
         _allowed_tools(profile, session),
-        by_rules and read_intent(turn.text) == "tells",
+        turn.text if is_stored else "",
         facts,
         "facts" if profile.is_owner(session, turn) else "facts_of_another",
     )
@@ -244,7 +246,7 @@ async def _final_memory(profile: Profile, turn: PreparedTurn) -> None:
     if not (settings.final_memory and profile.final_memory_step) or (is_native and not tools):
         return
     with turn.session.step(FINAL_MEMORY):
-        await (_write_memory_natively if is_native else _write_memory)(turn, tools)
+        await (_write_memory_natively if is_native and not turn.own_words else _write_memory)(turn, tools)
 
 
 async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
@@ -254,14 +256,17 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
     messages = [*turn.messages, guidance, *turn.memory_context]
-    # A model that must write cannot replace a fact that it does not see.
-    offered = tools if turn.facts or not turn.must_write else _without(tools, [UPDATE_MEMORY])
-    tool = await get_next_action(session, messages, offered, "memory_write", must_choose=turn.must_write)
+    tool = find_tool(tools, SAVE_MEMORY) if turn.own_words else None
+    tool = tool or await get_next_action(session, messages, tools, "memory_write")
     if tool is None:
         return
     failures: list[Message] = []
     for attempt in range(1 + session.settings.final_memory_retry):
-        use = await use_tool(session, messages, tool, "memory_write", *failures)
+        if turn.own_words and not failures:
+            call = ToolCall(id=session.new_id("call"), name=tool.name, arguments={"content": turn.own_words})
+            use = await run_call(session, call, (tool.name,))
+        else:
+            use = await use_tool(session, messages, tool, "memory_write", *failures)
         if not use.failed:
             break
         session.decide("memory attempt failed", str(attempt + 1), use.result[:200])
@@ -314,10 +319,8 @@ async def _write_memory_natively(turn: PreparedTurn, tools: Sequence[ToolSpec]) 
     failed: list[ToolUse] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         try:
-            choice, limit = "required" if turn.must_write else "auto", max_argument_tokens(session)
-            completion = await session.complete(
-                messages, tools=tools, tool_choice=choice, phase="memory_write", max_tokens=limit
-            )
+            limit = max_argument_tokens(session)
+            completion = await session.complete(messages, tools=tools, phase="memory_write", max_tokens=limit)
             reply = completion.message
         except ModelError as failure:
             session.decide("memory operation", "failed", f"{type(failure).__name__}: {failure}")

@@ -65,20 +65,18 @@ class ToolUse:
 
 
 async def get_next_action(
-    session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase, *, must_choose: bool = False
+    session: Session, messages: Sequence[Message], tools: Sequence[ToolSpec], phase: Phase
 ) -> ToolSpec | None:
     """Let the model choose one of `tools` in one call; return None if it chooses none.
 
-    The phase is `select_tool`, or `memory_write` for tools that write to memory. With `must_choose` the schema does not
-    allow none.
+    The phase is `select_tool`, or `memory_write` for tools that write to memory.
 
     The trace has the choice as `decision`, with the problem of an unreadable completion or a failed call.
     """
     prompt = "memory_choice" if phase == "memory_write" else "next_action"
     decision = "memory operation" if phase == "memory_write" else "next action"
     system = Message(role="system", text=session.prompt(prompt, tools=tool_list_for_prompt(tools)))
-    none = () if must_choose else (None,)
-    schema = strict_object_schema({"tool": {"type": ["string", "null"], "enum": [*tool_names(tools), *none]}})
+    schema = strict_object_schema({"tool": {"type": ["string", "null"], "enum": [*tool_names(tools), None]}})
     try:
         completion = await session.complete((system, *messages), output_schema=schema, phase=phase)
     except ModelError as failure:

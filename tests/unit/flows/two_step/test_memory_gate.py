@@ -1,60 +1,72 @@
-"""The decision that a message holds something to store: the model's, or that of rules for its wording."""
+"""The decision to store a message: the model's, or that of rules for its wording, which store the user's own words."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
 
 import pytest
 
+from agentlab.core.events import ModelCall
 from agentlab.core.messages import UserTurn
 from agentlab.flows import chatbox
 from agentlab.models.scripted import Scripted, call
 from agentlab.tools.memory import save_memory, update_memory
 from support.doubles import session_over
-from support.two_step import NONE, decided
+from support.two_step import NONE, choose, phases
 
 TELLS, ASKS = "I moved to Rome.", "What time is it?"
-NOW = datetime(2026, 1, 1)
 EMBEDDED = "local/qwen2.5-coder-0.5b"
 
 
 async def respond(memory, text, replies, name="scripted", **settings):
-    """Play a turn of chatbox on the model `name`; return the session and its first request."""
+    """Play a turn of chatbox on the model `name`; return its session and model."""
     model = Scripted(replies, name=name)
     session = session_over(chatbox, model, tools=(save_memory, update_memory), memory=memory, **settings)
+    session.begin_turn(1)
     await chatbox.respond(UserTurn(text=text), session)
     return session, model
 
 
+@pytest.mark.parametrize("protocol", ["two_step", "native"])
 @pytest.mark.parametrize(
-    ("gate", "name", "text", "may_decline"),
+    ("gate", "name", "text", "is_stored"),
     [
-        ("rules", "scripted", TELLS, False),
-        ("rules", "scripted", ASKS, True),
-        ("model", EMBEDDED, TELLS, True),
-        ("auto", EMBEDDED, TELLS, False),
-        ("auto", EMBEDDED, ASKS, True),
-        ("auto", "openai/gpt-5-mini", TELLS, True),
+        ("rules", "scripted", TELLS, True),
+        ("rules", "scripted", ASKS, False),
+        ("model", EMBEDDED, TELLS, False),
+        ("auto", EMBEDDED, TELLS, True),
+        ("auto", EMBEDDED, ASKS, False),
+        ("auto", "openai/gpt-5-mini", TELLS, False),
+        ("auto", EMBEDDED, f"{TELLS} " * 100, False),
     ],
 )
-async def test_rules_take_the_choice_of_nothing_away_from_a_model(memory, gate, name, text, may_decline):
-    session, model = await respond(memory, text, [NONE, "Fine."], name, memory_gate=gate)
-    offered = model.requests[0].output_schema["properties"]["tool"]["enum"]
-    assert (None in offered) == may_decline and "save_memory" in offered
-    assert decided(session)[-1] == ("memory operation", "none"), "a model that ignores the schema stores nothing"
+async def test_rules_store_the_users_own_words_without_a_model_call(memory, protocol, gate, name, text, is_stored):
+    replies = [NONE, "Fine."] if protocol == "two_step" else ["Fine.", "OK"]
+    replies = replies[1:] if is_stored and protocol == "two_step" else replies
+    session, _ = await respond(memory, text, replies, name, protocol=protocol, memory_gate=gate)
+    assert [fact.text for fact in await memory.facts()] == ([text] if is_stored else [])
+    assert ("memory_write" in phases(session)) == (not is_stored), "otherwise the model is asked"
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_a_model_that_must_write_replaces_only_facts_that_it_sees(memory, known):
-    if known:
-        await memory.add(TELLS, (await memory.embedder.embed([TELLS]))[0], created=NOW, new_id=lambda: "fact_1")
-    _, model = await respond(memory, TELLS, [NONE, "Fine."], memory_gate="rules")
-    assert ("update_memory" in model.requests[0].output_schema["properties"]["tool"]["enum"]) == known
+@pytest.mark.parametrize(
+    ("text", "calls"), [("I live in Ulm now, near the river.", 1), ("I live in Ulm, near the river!", 0)]
+)
+async def test_rules_leave_a_correction_to_the_model_and_nothing_else(memory, text, calls):
+    stored = "I live in Ulm, near the river."
+    session, _ = await respond(memory, stored, ["Fine."], memory_gate="rules")
+    fact = (await memory.facts())[0]
+    update = json.dumps({"memory_id": fact.id, "new_content": text})
+    session, model = await respond(memory, text, [*[update] * calls, "Fine."], memory_gate="rules")
+    writes = [e for e in session.trace.events if isinstance(e, ModelCall) and e.phase == "memory_write"]
+    assert len(writes) == calls
+    assert [fact.text for fact in await memory.facts()] == [text if calls else stored]
+    assert not calls or (stored in model.requests[0].messages[-1].text and text in model.requests[0].messages[-1].text)
 
 
-@pytest.mark.parametrize(("text", "choice"), [(TELLS, "required"), (ASKS, "auto")])
-async def test_native_calls_follow_the_rules(memory, text, choice):
-    replies = ["Fine.", call("save_memory", content="The user lives in Rome")]
-    _, model = await respond(memory, text, replies, protocol="native", memory_gate="rules")
-    assert model.requests[1].tool_choice == choice
+@pytest.mark.parametrize("protocol", ["two_step", "native"])
+async def test_without_rules_the_model_writes(memory, protocol):
+    content = {"content": "The user lives in Rome"}
+    two_step = [choose("save_memory"), json.dumps(content), "Fine."]
+    replies = two_step if protocol == "two_step" else ["Fine.", call("save_memory", **content)]
+    await respond(memory, TELLS, replies, protocol=protocol)
     assert [fact.text for fact in await memory.facts()] == ["The user lives in Rome"]
