@@ -116,7 +116,7 @@ class TerminalChat:
         turn = max(self._chat.trace.turns(), default=1)
         self.screen.end(reply, format_totals(self._chat.trace, turn))
         with contextlib.suppress(KeyboardInterrupt), self._interrupts.interruptible():
-            self.screen.dim(*map(shorten, self._chat.receipts_sync()))
+            self.screen.dim(*(shorten(line, 500) for line in self._chat.receipts_sync()))
 
     def _read_answer(self) -> str | None:
         with contextlib.suppress(EOFError):

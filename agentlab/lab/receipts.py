@@ -24,8 +24,7 @@ def receipts(events: Iterable[Event], keeps_files: bool) -> list[str]:
     """
     lines = [(event, one_line(line)) for event in events if (line := _receipt(event, keeps_files))]
     writes = {event.turn: event.id for event, line in lines if line.startswith("kept")}
-    failed = (line.startswith("not kept") and event.id < writes.get(event.turn, -1) for event, line in lines)
-    return list(dict.fromkeys(line for (_, line), is_failed in zip(lines, failed, strict=True) if not is_failed))
+    return list(dict.fromkeys(x for e, x in lines if not x.startswith("not kept") or e.id > writes.get(e.turn, -1)))
 
 
 def _receipt(event: Event, keeps_files: bool) -> str:

@@ -207,7 +207,8 @@ MEMORY: Slot[EgoMemory] = Slot(_open_memory)
 def facts(session: Session) -> list[Fact]:
     """Return all long-term entries, then the short-term ones of this chat, as one line each with module and kind."""
     memory = session.state(MEMORY)
-    by_term = {"long": memory.long.entries(), "short": memory.current_chat_entries()}
+    was_reset = session.state(CURSOR).history_version != session.history.history_version
+    by_term = {"long": memory.long.entries(), "short": [] if was_reset else memory.current_chat_entries()}
     return [
         Fact(id=f"{term}-{number}", text=f"{tag(entry)} {' '.join(entry.text.split())}", created=entry.time)
         for term, entries in by_term.items()
