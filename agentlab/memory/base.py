@@ -37,8 +37,6 @@ UNAVAILABLE_TTL_SECONDS = 60.0
 _MAX_TEXT_CHARS = 2_000_000
 """Characters of one text: at most 8 MB of UTF-8, half the limit of a MongoDB document."""
 _MAX_NAME_CHARS = 500
-_N_NEAR = 10
-"""Number of nearest facts among which one about the same speaker is preferred."""
 _A_NAME = f"a text of 1 to {_MAX_NAME_CHARS} characters"
 
 
@@ -222,7 +220,8 @@ def _put(
     if replaces is not None and rows.get(replaces) is None:
         return [], set()
     if duplicate_threshold is not None:
-        nearest = rows.nearest(units[0], _N_NEAR)
+        # A fact about the same speaker precedes nearer ones of others.
+        nearest = rows.nearest(units[0], 10)
         if near := [fact for fact in nearest if fact.score is not None and fact.score >= duplicate_threshold]:
             stored = next((fact for fact in near if fact.about == facts[0].about), near[0])
             differs = stored.about != facts[0].about or _words(stored.text) != _words(facts[0].text)
