@@ -67,7 +67,7 @@ def test_fact_keeps_its_speaker_in_another_chat(tmp_path):
     assert "| Told by: Bo | Content: The user likes tea" in shown
 
 
-ABOUT_USER, TOLD = "What you remember about the user", "What the people named in each line have told you"
+ABOUT_USER, TOLD = "What you remember about the user", "What you remember from the people"
 
 
 def heading_of(texts: list[str], fact: str) -> str:
