@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.browser
 PICTURES = ROOT / "results" / "browser"
 EIGHT = ("rag_only", "tools", "tools_rag_fallback", "chatbox", "chatbox_native_tools", "discord", "coordinator", "ego")
 ROWS = "#matrix .row:not(.top)"
+NAMES = "#plot :not(.finding) > text[font-weight]"
 Open = Callable[..., Any]
 
 
@@ -84,8 +86,7 @@ def test_first_screen_has_headline_and_three_numbers_a_flow(show, name, kind, se
     rows = page.locator("#verdict tbody tr").all()
     assert len(rows) == (3 if name == "fails" else 2)
     assert page.locator("#verdict tbody").bounding_box()["y"] < 900
-    options = page.locator("#plot select").nth(1)
-    assert options.evaluate("e => e.selectedOptions[0].textContent") == "answer_f1"
+    assert "↑ answer_f1" in page.locator("#plot svg text").all_text_contents()
     assert "0" in page.locator("#plot svg text").all_text_contents(), "the scatter begins at zero"
 
 
@@ -136,6 +137,21 @@ def test_the_first_trace_is_at_most_twelve_tabs_away(show):
     assert page.evaluate("document.activeElement.matches('#matrix .to-trace')"), "twelve Tabs were not enough"
 
 
+def test_few_words_of_the_glossary_are_on_the_screen_and_the_page_explains_its_own(show):
+    page = show("fails")
+    text = page.inner_text("body").lower()
+    glossary = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("| word | meaning | not |")[1].split("\n## ")[0]
+    )
+    words = {word.strip().lower() for row in re.findall(r"(?m)^\| ([^|]+) \|", glossary) for word in row.split(",")}
+    assert len(words) > 60, "the glossary is read"
+    assert len([word for word in words if re.search(rf"\b{re.escape(word)}s?\b", text)]) <= 40
+    assert page.locator("#words dd").first.is_hidden()
+    page.locator("header a").click()
+    explained = page.locator("#words dt").all_inner_texts()
+    assert {"right", "failed", "decides", "trace"} <= {*explained} and page.locator("#words dd").first.is_visible()
+
+
 @pytest.mark.parametrize("width", [1280, 768, 390])
 @pytest.mark.parametrize("name", ["two", "eight", "fails"])
 def test_nothing_is_cut_at_any_width(show, name, width):
@@ -148,8 +164,8 @@ def test_nothing_is_cut_at_any_width(show, name, width):
     assert page.evaluate(cut) == []
 
 
-OVERLAPS = """() => {
-  const box = (e) => e.getBoundingClientRect(), names = [...document.querySelectorAll('#plot .name')].map(box);
+OVERLAPS = """(labels) => {
+  const box = (e) => e.getBoundingClientRect(), names = [...document.querySelectorAll(labels)].map(box);
   const dots = [...document.querySelectorAll('#plot circle')].map(box);
   const meet = (a, b) => a.left < b.right - 1 && a.right > b.left + 1 && a.top < b.bottom - 3 && a.bottom > b.top + 3;
   const others = (i) => [...names.slice(i + 1), ...dots];
@@ -160,10 +176,8 @@ OVERLAPS = """() => {
 @pytest.mark.parametrize("width", [1280, 390])
 def test_labels_of_the_scatter_lie_on_no_label_and_no_dot(show, width):
     page = show("eight", width)
-    assert page.evaluate(OVERLAPS) == 0
-    assert show("two", width).locator("#plot .name").all_text_contents() == ["steady = cheap"], (
-        "one position, one label"
-    )
+    assert page.evaluate(OVERLAPS, NAMES) == 0
+    assert show("two", width).locator(NAMES).all_text_contents() == ["steady = cheap"], "one position, one label"
 
 
 def test_print_keeps_dots_and_columns(show):
@@ -175,7 +189,7 @@ def test_print_keeps_dots_and_columns(show):
 
 
 @pytest.mark.parametrize("type_", ["SVG", "PNG"])
-@pytest.mark.parametrize("figure", ["plot", "forest"])
+@pytest.mark.parametrize("figure", ["plot", "forest", "phases"])
 def test_a_figure_is_copied_or_saved_with_its_finding(show, figure, type_):
     page = show("fails")
     page.evaluate("() => { navigator.clipboard.writeText = navigator.clipboard.write = () => Promise.reject(); }")
@@ -183,12 +197,15 @@ def test_a_figure_is_copied_or_saved_with_its_finding(show, figure, type_):
         page.locator(f"#{figure} button", has_text=f"copy as {type_}").click()
     content = Path(saving.value.path()).read_bytes()
     assert saving.value.suggested_filename == f"{figure}.{type_.lower()}"
-    title = page.inner_text(f"#{figure}-title")
-    assert title in content.decode() if type_ == "SVG" else content.startswith(b"\x89PNG")
-    assert "n = 82 turns, 41 conversations; 20" in page.locator(f"#{figure} .figure-note").inner_text()
+    if type_ == "PNG":
+        assert content.startswith(b"\x89PNG")
+        return
+    title, drawing = page.inner_text(f"#{figure}-title"), content.decode()
+    assert title in drawing or figure == "phases"
+    assert "n = 82 turns, 41 conversations; 20" in drawing and "var(" not in drawing, "other programs draw it too"
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 768, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["eight", "fails"])
 def test_axe_finds_no_violation_on_page_and_trace(show, name, scheme, width):

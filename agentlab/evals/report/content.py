@@ -19,7 +19,7 @@ from agentlab.core.events import PHASES, Event, ModelCall, Notice, Step, shorten
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
-from agentlab.evals.compare.pairs import Comparison
+from agentlab.evals.compare.headline import recommend
 from agentlab.evals.compare.ship import sides_of
 from agentlab.evals.report.packing import TextPool, deflated
 from agentlab.evals.report.show import expected
@@ -43,6 +43,8 @@ CUT_OFF = "cut off"
 ALWAYS = ("kind", "id", "turn")
 RowKey = tuple[str, int]
 """Conversation and turn: the key of a row."""
+Mean = tuple[float | None, Interval, int]
+"""Mean, 95 % interval, and number of turns."""
 
 
 class Played(NamedTuple):
@@ -61,12 +63,18 @@ class Content:
     def __init__(self, runs: Sequence[StoredRun]) -> None:
         self.runs = runs
         self.sides = sides_of(runs)
+        self.verdict, self.comparison = recommend(*runs)
+        self.primary = self.comparison.primary if self.comparison else ()
         self.values: list[dict[TurnKey, Values]] = [side.run.turn_values[side.flow] for side in self.sides]
         self.rows: list[RowKey] = sorted({(key[0], key[1]) for rows in self.values for key in rows})
         self.numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in self.rows))}
         """Conversation -> its index."""
         self.measures = in_order(name for rows in self.values for row in rows.values() for name in row)
-        self.intervals = self._mean_intervals()
+        self.intervals = [
+            [_mean(name, [(key[0], row[name]) for key, row in turns if name in row]) for name in self.measures]
+            for turns in (sorted(rows.items()) for rows in self.values)
+        ]
+        """Mean, interval and number of turns, for each flow and measure."""
         turns = {(id(run), row.flow, *row.key): row for run in runs for row in run.rows()}
         self.plays: list[Played] = []
         for number, (side, rows) in enumerate(zip(self.sides, self.values, strict=True)):
@@ -76,14 +84,19 @@ class Content:
                 self.plays.append(Played(number, epoch, own, values))
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
-    def as_json(self, comparison: Comparison | None) -> dict[str, Any]:
+    @property
+    def axes(self) -> tuple[str, str]:
+        """Measures that a figure opens on: dollars if every flow has a price, and the measure behind `right`."""
+        known = all(side.run.means[side.flow].get("cost_usd") for side in self.sides)
+        qualities = [name for name in (*self.primary, *self.measures) if measure(name).better == "higher"]
+        return "cost_usd" if known else "input_tokens", self.verdict.measure or next(iter(qualities), "failed")
+
+    def as_json(self) -> dict[str, Any]:
         """Return the data of the page, without the headline."""
-        primary = comparison.primary if comparison else ()
         return {
             "flows": [side.name for side in self.sides],
-            "measures": [self._measure(name, name in primary) for name in self.measures],
-            "means": self.intervals,
-            "pairs": self._pairs(comparison),
+            "measures": [self._measure(name, name in self.primary) for name in self.measures],
+            "axis": self.measures.index(self.axes[1]),
             "rows": self._rows(),
             "plays": [self._play(play) for play in self.plays],
             "causes": [*self._causes()],
@@ -91,43 +104,13 @@ class Content:
             "phase_order": PHASES,
             "runs": [_run(run) for run in self.runs],
             **self._replies(),
-            **self._traces(primary),
+            **self._traces(),
         }
-
-    def _mean_intervals(self) -> list[list[tuple[float | None, Interval, int]]]:
-        """Return mean, interval and number of turns, for each flow and measure."""
-        return [
-            [_mean(name, [(key[0], row[name]) for key, row in turns if name in row]) for name in self.measures]
-            for turns in (sorted(rows.items()) for rows in self.values)
-        ]
 
     def _measure(self, name: str, is_primary: bool) -> dict[str, Any]:
         column = measure(name)
         quality = column.better == "higher"
         return {"name": name, "title": column.title, "quality": quality, "higher": quality, "decides": is_primary}
-
-    def _pairs(self, comparison: Comparison | None) -> list[dict[str, Any]]:
-        return [
-            {
-                "a": pair.a,
-                "b": pair.b,
-                "differences": [
-                    {
-                        "measure": self.measures.index(d.measure.name),
-                        "difference": _short(d.difference),
-                        "ci95": d.ci95 and [_short(end) for end in d.ci95],
-                        "p": _short(d.p_adjusted),
-                        "n": d.n,
-                        "reading": d.verdict,
-                        "words": d.words,
-                        "interval": d.interval,
-                    }
-                    for d in pair.differences
-                    if d.difference is not None
-                ],
-            }
-            for pair in (comparison.pairs if comparison else ())
-        ]
 
     def _rows(self) -> dict[str, Any]:
         return {
@@ -211,13 +194,13 @@ class Content:
             replies.append(text if text is None or limit is None or len(text) <= limit else text[:limit] + " …")
         return [question[:limit], [*expected(self.turn(key))], replies]
 
-    def _traces(self, primary: Sequence[str]) -> dict[str, Any]:
+    def _traces(self) -> dict[str, Any]:
         """Return the deflated traces of the conversations, the worst first, up to MAX_TRACE_BYTES.
 
         A play's trace is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
         """
         texts, traces, used = TextPool(), {}, 0
-        for name in self._worst_first(primary):
+        for name in self._worst_first():
             if used + texts.bytes > MAX_TRACE_BYTES:
                 break
             keys = [key for key in self.rows if key[0] == name]
@@ -237,9 +220,9 @@ class Content:
             "text_starts": texts.starts,
         }
 
-    def _worst_first(self, primary: Sequence[str]) -> list[str]:
+    def _worst_first(self) -> list[str]:
         """Return the conversations, most failed turns first, then lowest mean of primary qualities first."""
-        qualities = [name for name in primary if measure(name).better == "higher"]
+        qualities = [name for name in self.primary if measure(name).better == "higher"]
         failed: Counter[str] = Counter()
         values_of: dict[str, list[float]] = defaultdict(list)
         for rows in self.values:
@@ -296,7 +279,7 @@ def _is_listed(event: Event) -> bool:
     )
 
 
-def _mean(name: str, graded: Sequence[tuple[str, float | None]]) -> tuple[float | None, Interval, int]:
+def _mean(name: str, graded: Sequence[tuple[str, float | None]]) -> Mean:
     """Return mean, interval and number of turns; the mean is unknown if one value (conversation, value) is unknown."""
     if not graded or None in (value for _, value in graded):
         return None, None, len(graded)

@@ -1,4 +1,8 @@
-"""SVG figures that need no script: cost against quality, and the forest of paired differences."""
+"""SVG figures that need no script: cost against quality, and the forest of paired differences.
+
+The page and the notebook show the same drawings. Colours are variables of the page with a fallback, which a viewer
+outside the page uses.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,31 @@ from typing import Any
 
 from agentlab.core.escaping import as_html, escape_block, one_line
 from agentlab.evals.compare.judgement import Judgement
-from agentlab.evals.compare.pairs import Comparison, FlowPair
-from agentlab.evals.stats.statistics import Interval
-from agentlab.evals.store.measures import Measure, format_number
+from agentlab.evals.compare.pairs import FlowPair
+from agentlab.evals.report.content import Content, Mean
+from agentlab.evals.store.measures import Measure, format_number, measure
 
-COLOURS = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
-"""Colours of flows, as on the page."""
-INK, SOFT, LINE, GOOD, BAD, PAPER = "#1d1f24", "#5c616b", "#dfddd6", "#17693c", "#ad1f2b", "#fbfaf7"
-WIDTH = 640
-LETTER = 6.7
-"""Approximate width of a letter at 12 px."""
+HUES = ("#1f5fd0", "#c2500a", "#13795b", "#a3248f", "#6b5a00", "#0b7285", "#b3261e", "#5f3dc4")
+COLOURS = tuple(f"var(--f{n}, {hue})" for n, hue in enumerate(HUES))
+"""Colours of flows."""
+INK, SOFT, LINE = "var(--ink, #1d1f24)", "var(--soft, #5c616b)", "var(--line, #dfddd6)"
+GOOD, BAD, PAPER = "var(--good, #17693c)", "var(--bad, #ad1f2b)", "var(--card, #fbfaf7)"
+DARK = "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }</style>"
+WIDTH = 480
+LETTER = 7.4
+"""Approximate width of a letter at 13 px."""
 VERDICTS = {"B better": "better", "B worse": "worse", "no difference shown": "not shown", "unchanged": "equal"}
-Mean = tuple[float | None, Interval, int]
+Dot = tuple[float, float, int, str]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG for notebooks, with a text of the same content for terminals.
+    """An SVG, with a text of the same content for terminals.
 
     A notebook gets it as an image, because viewers of saved notebooks may drop the styles of an inline SVG.
     """
 
+    title: str
     svg: str
     text: str
 
@@ -38,98 +46,116 @@ class Picture:
         return self.text
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        source = f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+        dark = self.svg.replace("</title>", f"</title>{DARK}", 1)
+        source = f"data:image/svg+xml;base64,{base64.b64encode(dark.encode()).decode()}"
         image = f'<img src="{source}" width="{WIDTH + 24}" alt="{as_html(self.text)}">'
         return {"text/html": image, "text/plain": self.text}
 
 
-def pareto(x: Measure, y: Measure, points: Sequence[tuple[str, Mean, Mean]]) -> Picture:
+def pareto(content: Content, x_name: str, y_name: str, caption: str = "") -> Picture:
     """Draw flows by their means of two measures, with 95 % intervals; a line joins the Pareto front."""
+    x, y, names = measure(x_name), measure(y_name), content.measures
+    points = [
+        (side.name, line[names.index(x_name)], line[names.index(y_name)])
+        for side, line in zip(content.sides, content.intervals, strict=True)
+    ]
     drawn = [(n, name, _ends(a), _ends(b)) for n, (name, a, b) in enumerate(points) if None not in (a[0], b[0])]
-    height, left, right, top, bottom = 340, 60, 20, 34, 44
-    x_scale = _Scale([value for _, _, a, _ in drawn for value in a], left, WIDTH - right, x)
-    y_scale = _Scale([value for _, _, _, b in drawn for value in b], height - bottom, top, y)
+    height, left, right, top, bottom = 330, 52, 16, 46, 62
+    x_scale = _Scale([value for _, _, a, _ in drawn for value in a], left, WIDTH - right)
+    y_scale = _Scale([value for _, _, _, b in drawn for value in b], height - bottom, top)
     parts = []
-    for tick in x_scale.ticks():
-        parts.append(_line(x_scale(tick), top, x_scale(tick), height - bottom, LINE))
-        parts.append(_text(x_scale(tick), height - bottom + 16, format_number(tick), SOFT, "middle"))
-    for tick in y_scale.ticks():
-        parts.append(_line(left, y_scale(tick), WIDTH - right, y_scale(tick), LINE))
-        parts.append(_text(left - 6, y_scale(tick) + 4, format_number(tick), SOFT, "end"))
-
+    for at, tick in ((x_scale(tick), tick) for tick in x_scale.ticks()):
+        parts.append(_line(at, top, at, height - bottom, LINE))
+        parts.append(_text(at, height - bottom + 16, format_number(tick), SOFT, "middle"))
+    for at, tick in ((y_scale(tick), tick) for tick in y_scale.ticks()):
+        parts.append(_line(left, at, WIDTH - right, at, LINE))
+        parts.append(_text(left - 6, at + 4, format_number(tick), SOFT, "end"))
     signs = [1 if each.better == "higher" else -1 for each in (x, y)]
-    means = [(a[0], b[0]) for _, _, a, b in drawn]
-
-    def is_dominated(mean: tuple[float, float]) -> bool:
-        gains = (zip(signs, other, mean, strict=True) for other in means if other != mean)
-        return any(all(sign * more >= sign * less for sign, more, less in gain) for gain in gains)
-
-    front = sorted(mean for mean in means if not is_dominated(mean))
+    gains = {(signs[0] * a[0], signs[1] * b[0]) for _, _, a, b in drawn}
+    beaten = {low for low in gains for high in gains if high != low and high[0] >= low[0] and high[1] >= low[1]}
+    front = sorted((signs[0] * a, signs[1] * b) for a, b in gains - beaten)
     path = " ".join(f"{x_scale(a):.1f},{y_scale(b):.1f}" for a, b in front)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{SOFT}" stroke-dasharray="4 4"/>')
-    labels: list[tuple[float, float, float]] = []
-    for number, name, a, b in sorted(drawn, key=lambda point: point[3][0]):
-        colour, cx, cy = COLOURS[number % len(COLOURS)], x_scale(a[0]), y_scale(b[0])
-        if a[1:]:
-            parts.append(_line(x_scale(a[1]), cy, x_scale(a[2]), cy, colour))
-        if b[1:]:
-            parts.append(_line(cx, y_scale(b[1]), cx, y_scale(b[2]), colour))
-        parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="6" fill="{colour}"/>')
-        half = len(name) * LETTER / 2
-        middle, line = min(max(left + half, cx), WIDTH - right - half), cy - 11
-        while any(abs(line - y0) < 14 and abs(middle - x0) < half + wide for x0, y0, wide in labels):
-            line -= 14
-        labels.append((middle, line, half))
-        parts.append(_text(middle, line, name, INK, "middle", bold=True))
-    parts += [_text(0, 14, f"↑ {y.title}", SOFT), _text(WIDTH, height - 6, f"{x.title} →", SOFT, "end")]
+    spots: dict[tuple[int, int], list[Dot]] = {}
     lines = [f"{name}: {x.title} {_mean_text(x, a)}, {y.title} {_mean_text(y, b)}" for name, a, b in points]
-    return Picture(_svg(f"{x.title} against {y.title}", height, parts), "\n".join(map(escape_block, lines)))
+    for number, name, a, b in drawn:
+        colour, cx, cy = COLOURS[number % len(COLOURS)], x_scale(a[0]), y_scale(b[0])
+        spots.setdefault((round(cx / 4), round(cy / 4)), []).append((cx, cy, number, name))
+        bars = [_line(x_scale(a[1]), cy, x_scale(a[2]), cy, colour)] if a[1:] else []
+        bars += [_line(cx, y_scale(b[1]), cx, y_scale(b[2]), colour)] if b[1:] else []
+        dot = f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="7" fill="{colour}" stroke="{PAPER}" stroke-width="2"/>'
+        parts.append(_group({"class": "point", "data-flow": str(number)}, lines[number], [*bars, dot]))
+    parts += _labels([*spots.values()], height - bottom)
+    parts += [_text(0, 36, f"↑ {y.title}", SOFT), _text(WIDTH, height - 26, f"{x.title} →", SOFT, "end")]
+    best = max((signs[1] * b[0] for *_, b in drawn), default=0.0)
+    leaders = " = ".join(name for _, name, _, b in drawn if signs[1] * b[0] == best)
+    title = f"Best {y.title}: {leaders}, {format_number(abs(best))}" if drawn else f"{y.title} against {x.title}"
+    return Picture(title, _svg(title, caption, height, parts), "\n".join(map(escape_block, lines)))
 
 
-def forest(comparison: Comparison) -> Picture:
-    """Draw paired differences of primary measures; right is better, and costs are shares of A's mean."""
-    parts, lines, y = [], [], 8.0
-    middle, half = 310.0, 120.0
+def _labels(spots: Sequence[Sequence[Dot]], bottom: float) -> Iterator[str]:
+    """Yield a name for each position of dots, clear of dots and other names; a line leads to a distant name."""
+    taken = [(x - 8, x + 8, y) for dots in spots for x, y, *_ in dots]
+    for dots in spots:
+        x, y, number, _ = dots[0]
+        name, colour = " = ".join(dot[3] for dot in dots), COLOURS[number % len(COLOURS)]
+        wide = min(WIDTH - 4.0, len(name) * LETTER)
+        left = max(2.0, min(x - wide / 2, WIDTH - wide - 2))
+        close = [at for a, b, at in taken if left < b and left + wide > a]
+        levels = (y + way * (18 + 14 * step) for step in range(24) for way in (-1, 1))
+        clear = (at for at in levels if 40 < at < bottom - 7 and all(abs(at - other) > 15 for other in close))
+        taken.append((left, left + wide, level := next(clear, y - 18)))
+        if abs(level - y) > 24:
+            yield _line(x, y, left + wide / 2, level, colour, 0.7)
+        yield _text(left + wide / 2, level + 4, name, colour, "middle", bold=True, room=wide)
+
+
+def forest(content: Content, pairs: Sequence[FlowPair], caption: str = "", *, primary: bool = True) -> Picture:
+    """Draw paired differences of primary or of other measures; right is better, costs are shares of A's mean."""
+    parts, lines, y = [], [], 18.0
+    middle, half, names = 250.0, 96.0, [side.name for side in content.sides]
     rows_of_pairs = [
-        [(d, *_scaled(d)) for d in pair.differences if d.primary and d.difference is not None]
-        for pair in comparison.pairs
+        [(d, *_scaled(d)) for d in pair.differences if d.primary is primary and d.difference is not None]
+        for pair in pairs
     ]
-    max_end = {"higher": 0.1, "lower": 0.1}
-    for d, _, ends in (row for scaled in rows_of_pairs for row in scaled):  # one scale for all pairs
-        max_end[d.measure.better] = max(max_end[d.measure.better], *map(abs, ends))
-    for pair, scaled in zip(comparison.pairs, rows_of_pairs, strict=True):
-        y += 18
+    rows = [row for scaled in rows_of_pairs for row in scaled]
+    edges = {True: 0.1, False: 0.1}
+    for d, _, ends in rows:  # one scale for all pairs
+        edges[d.measure.is_bounded] = max(edges[d.measure.is_bounded], *map(abs, ends))
+    for pair, scaled in zip(pairs, rows_of_pairs, strict=True):
+        y += 28
+        flows = f"{names.index(pair.a)} {names.index(pair.b)}"
         parts.append(_text(0, y, f"{pair.b} against {pair.a}", INK, bold=True))
-        y += 8
-        top = y
+        y = top = y + 8
         for d, center, ends in scaled:
             y += 22
-            edge = max_end[d.measure.better]
-            low, high = (middle + half * end / edge for end in ends)
+            low, high, mark = (middle + half * end / edges[d.measure.is_bounded] for end in (*ends, center))
             colour = GOOD if d.verdict == "B better" else BAD if d.verdict == "B worse" else SOFT
-            parts.append(_text(0, y, d.measure.title, INK))
-            parts.append(_line(low, y - 4, high, y - 4, colour, 2))
-            mark = middle + half * center / edge
-            parts.append(f'<rect x="{mark - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
-            parts.append(_text(middle + half + 14, y, f"{_change(d)} {VERDICTS.get(d.verdict, d.verdict)}", colour))
             lines.append(_sentence(pair, d))
+            row = [
+                f'<rect x="0" y="{y - 15:.1f}" width="{WIDTH}" height="22" fill="transparent"/>',
+                _text(0, y, d.measure.title, INK, room=middle - half - 8),
+                _line(low, y - 4, high, y - 4, colour, 2),
+                f'<rect x="{mark - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>',
+                _text(middle + half + 8, y, f"{_change(d)} {VERDICTS.get(d.verdict, d.verdict)}", colour),
+            ]
+            data = {"class": "difference", "data-pair": flows, "data-measure": d.measure.name}
+            data["data-show"] = "flipped" if d.measure.better == "higher" and d.changed else "all"
+            parts.append(_group(data, lines[-1], row))
         parts.append(_line(middle, top + 6, middle, y + 4, SOFT))
-    y += 22
-    parts.append(_text(middle, y, "← worse    better →", SOFT, "middle"))
-    return Picture(_svg("Paired differences", y + 10, parts), "\n".join(map(escape_block, lines)))
+    units = f"the longest bars: {edges[True]:.2g} for scores, {edges[False]:.0%} of A's mean for costs"
+    parts += [_text(middle, y + 22, "← worse    better →", SOFT, "middle"), _text(0, y + 46, units, SOFT)]
+    title = f"{sum(d.is_shown for d, *_ in rows)} of {len(rows)} differences are shown by a test"
+    return Picture(title, _svg(title, caption, y + 68, parts), "\n".join(map(escape_block, lines)))
 
 
 class _Scale:
-    """Maps values to pixels, with round ticks; the axis of a cost starts at 0."""
+    """Maps values to pixels, with round ticks; an axis contains 0."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float, measure: Measure) -> None:
-        quality = measure.better == "higher"
-        low = min([*values, *(() if quality else (0.0,))], default=0.0)
-        high = max(values, default=1.0)
-        room = (high - low) * 0.08 or (0.1 if quality else 0.5)
-        self.low, self.high = (low - room if quality else low), high + room
-        if quality and high <= 1:
-            self.high = min(self.high, 1.02)
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        low, high = min([*values, 0.0]), max([*values, 0.0])
+        room = (high - low) * 0.08 or 0.5
+        self.low, self.high = low - room * (low < 0), high + room
         self._start, self._end = start, end
 
     def __call__(self, value: float) -> float:
@@ -156,16 +182,16 @@ def _mean_text(measure: Measure, mean: Mean) -> str:
 def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
     """Return the difference and its interval, positive if better; a cost is a share of the first flow's mean."""
     assert d.difference is not None
-    scale = 1.0 if d.measure.better == "higher" else -1 / abs(d.a) if d.a else 0.0
+    # A base of 0 has no share: the scale is the difference.
+    scale = 1.0 if d.measure.is_bounded else 1 / (abs(d.a or 0) or abs(d.difference) or 1)
+    scale *= 1 if d.measure.better == "higher" else -1
     low, high = sorted(end * scale for end in d.ci95 or (d.difference, d.difference))
     return d.difference * scale, (low, high)
 
 
 def _change(d: Judgement) -> str:
     assert d.difference is not None
-    return (
-        f"{d.difference / abs(d.a):+.0%}" if d.measure.better == "lower" and d.a else format_number(d.difference, "+")
-    )
+    return format_number(d.difference, "+") if d.measure.is_bounded or not d.a else f"{d.difference / abs(d.a):+.0%}"
 
 
 def _sentence(pair: FlowPair, d: Judgement) -> str:
@@ -178,17 +204,29 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
     return f'<line {ends} stroke="{colour}" stroke-width="{width}"/>'
 
 
-def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", *, bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    position = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {position} fill="{colour}"{weight}>{as_html(one_line(text))}</text>'
+def _text(
+    x: float, y: float, text: str, fill: str, anchor: str = "", *, bold: bool = False, room: float = WIDTH
+) -> str:
+    """Return a text; one wider than `room` is drawn narrower, never truncated."""
+    look = f' font-weight="600" paint-order="stroke" stroke="{PAPER}" stroke-width="4"' if bold else ""
+    if len(text) * LETTER > room:
+        look += f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"'
+    position = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor or "start"}"'
+    return f'<text {position} fill="{fill}"{look}>{as_html(one_line(text))}</text>'
 
 
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    """Return the SVG, which follows a dark theme of the reader."""
-    style = "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }</style>"
-    box = f"-12 -8 {WIDTH + 24} {height + 16:.0f}"
-    background = f'<rect x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}" rx="8" fill="{PAPER}"/>'
-    font = 'font-family="system-ui, sans-serif" font-size="12"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="{box}" width="{WIDTH + 24}" {font}>'
-    return "".join([head, f"<title>{as_html(title)}</title>", style, background, *parts, "</svg>"])
+def _group(attributes: dict[str, str], label: str, parts: Sequence[str]) -> str:
+    facts = " ".join(f'{name}="{as_html(text)}"' for name, text in attributes.items())
+    return f"<g {facts}><title>{as_html(one_line(label))}</title>{''.join(parts)}</g>"
+
+
+def _svg(title: str, caption: str, height: float, parts: Sequence[str]) -> str:
+    """Return the SVG, with its title above and `caption` below the drawing."""
+    box = f'x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}"'
+    size = f'viewBox="-12 -8 {WIDTH + 24} {height + 16:.0f}" width="{WIDTH + 24}" height="{height + 16:.0f}"'
+    font = 'font-family="system-ui, sans-serif" font-size="13"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="group" {size} {font}><title>{as_html(one_line(title))}</title>'
+    )
+    frame = [f'<rect {box} rx="8" fill="{PAPER}"/>', f'<g class="finding">{_text(0, 14, title, INK, bold=True)}</g>']
+    return "".join([head, *frame, *parts, _text(0, height, caption, SOFT), "</svg>"])

@@ -3,6 +3,18 @@
 const BATCH = 16, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["cut off", "replies cut"], ["not recorded", "not recorded"]];
 const WEAKEST = 3;
+const WORDS = [
+  ["right", "mean score of the answers, from 0 to 1, with its 95 % interval over conversations"],
+  ["failed", "turns without a reply; a failed turn scores 0"],
+  ["decides", "reason for or against a flow"],
+  ["primary measure", "may ship or block a flow; other measures are only reported"],
+  ["difference shown", "the test rejects chance; not shown is not equal"],
+  ["cause", "what went wrong in a turn, by a fixed rule"],
+  ["slice", "the turns with one property; its means are a hint, not a test"],
+  ["flows disagree", "scores of a turn that differ by .5 or more"],
+  ["trace", "the steps of a flow in one turn: calls, prompts, searches, tools"],
+  ["phase", "purpose of a step, such as retrieve or answer"],
+];
 let qualities = [], deciding = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
@@ -80,7 +92,7 @@ function worstTurn(flow) {
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode} `, h("a", { href: "#words", onclick: () => { byId("words").open = true; } }, "what the words mean")), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
   const cells = (row) => row.slice(1, 4).map((text, i) => h("td", { class: i ? "" : "right" }, text));
   worstOf ||= D.flows.map((_, flow) => matchingRows([flow])[0]);
@@ -100,7 +112,7 @@ function weakest() {
         const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
-          const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [D.means[0][m][0]];
+          const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [mean(all(D.rows.turn.length).map((row) => cell(flow, row, m)))];
           const gap = Math.max(...others.filter((v) => v != null)) - own;
           if (gap >= 0.2) spots.push({ m, name, value, flow, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
         });
@@ -119,7 +131,7 @@ function drawTrouble() {
     // The text of a rule is long and always the same; an error needs its text.
     return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
-  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow && !D.pairs.some((p) => p.a === D.flows[spot.flow]) ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
   byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
@@ -246,5 +258,5 @@ function moveInGroup(event) {
 
 function drawOrigin() {
   const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["started", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
-  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
+  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("details", { id: "words" }, h("summary", {}, "The words of this page"), h("dl", {}, WORDS.map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
 }

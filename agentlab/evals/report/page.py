@@ -21,9 +21,9 @@ from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
 from agentlab.core.version import __version__
-from agentlab.evals.compare.headline import recommend
 from agentlab.evals.compare.judgement import ESTIMAND
 from agentlab.evals.report.content import Content
+from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.store.run import StoredRun
 
 HERE = Path(__file__).parent
@@ -56,29 +56,43 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
     """Return the page of one run, or of two side by side; raises RunError if a run has not ended."""
     runs = [run] if other is None else [run, other]
     content = Content(runs)
-    verdict, comparison = recommend(*runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     title = " and ".join(each.run_id for each in runs)
+    caption = (
+        f"n = {len(content.rows)} turns, {len(content.numbers)} conversations; {run.header.get('started', '')[:10]}"
+    )
+    figures = {"plot": pareto(content, *content.axes, caption)}
+    if pairs := content.comparison and content.comparison.pairs:
+        figures |= {"forest": forest(content, pairs, caption), "others": forest(content, pairs, caption, primary=False)}
     data = {
         "title": title,
         "agentlab": __version__,
         "command": f"agentlab report {folders} -o run.html",
         "folders": folders,
-        "verdict": verdict._asdict(),
-        "estimand": ESTIMAND,
-        **content.as_json(comparison),
+        "verdict": content.verdict._asdict(),
+        **content.as_json(),
     }
-    return Page(_document(data), title)
+    return Page(_document(data, figures, caption), title)
 
 
-def _document(data: Mapping[str, Any]) -> str:
+def _document(data: Mapping[str, Any], figures: Mapping[str, Picture], caption: str) -> str:
     """Return the page as HTML."""
     # A "<" in a text could close the element that contains the data.
     json_text = escape_json(json.dumps(data, separators=(",", ":"), allow_nan=False)).replace("<", "\\u003c")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:; base-uri 'none'"
-    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": json_text}
+    parts = {
+        "title": as_html(data["title"]),
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "data": json_text,
+    }
+    parts |= {"caption": as_html(caption), "estimand": ESTIMAND, "forest": "", "others": ""}
+    parts["forest_title"] = "Nothing to compare: the page has one flow"
+    parts |= {name: as_html(figure.svg) for name, figure in figures.items()}
+    parts |= {f"{name}_title": as_html(one_line(figure.title)) for name, figure in figures.items()}
     text = (HERE / "page.html").read_text(encoding="utf-8")
     return re.sub(r"{{(\w+)}}", lambda name: parts[name[1]], text)
 

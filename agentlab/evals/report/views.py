@@ -12,13 +12,12 @@ a dark theme. Untrusted text is escaped.
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
-from agentlab.evals.compare.headline import NUMBERS, recommend
+from agentlab.evals.compare.headline import NUMBERS
 from agentlab.evals.report.content import Content, Played, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
@@ -33,88 +32,59 @@ FLIP_SCORE = 0.5
 CELL = "min-width: 9em; text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere"
 
 
-class Views:
+class Views(Content):
     """Views of one ended run."""
 
     def __init__(self, run: StoredRun) -> None:
+        super().__init__([run])
         self.run = run
-
-    @cached_property
-    def content(self) -> Content:
-        return Content([self.run])
-
-    @cached_property
-    def _recommended(self) -> Any:
-        return recommend(self.run)
 
     def markdown(self) -> str:
         """Return the headline, its notes, the numbers of each flow and the table with intervals, as Markdown."""
-        verdict, _ = self._recommended
         result = self.run.result
         costs, scores = summary_rows(list(result.flows.values()))
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
-        notes = [f"* {as_markdown(note)}" for note in verdict.notes]
-        numbers, table = markdown_table(NUMBERS, verdict.numbers), markdown_table(heads, rows)
-        return "\n".join([f"**{as_markdown(verdict.sentence)}**", "", *numbers, "", *notes, "", *table])
+        notes = [f"* {as_markdown(note)}" for note in self.verdict.notes]
+        numbers, table = markdown_table(NUMBERS, self.verdict.numbers), markdown_table(heads, rows)
+        return "\n".join([f"**{as_markdown(self.verdict.sentence)}**", "", *numbers, "", *notes, "", *table])
 
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table
 
-        verdict, _ = self._recommended
-        lines = (verdict.sentence, *(f"  {note}" for note in verdict.notes))
+        lines = (self.verdict.sentence, *(f"  {note}" for note in self.verdict.notes))
         return "\n".join([*map(escape_block, lines), repr(run_table(self.run.result.flows))])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
         """Draw each flow's mean of `y` over its mean of `x`, with intervals.
 
-        By default `x` is the cost and `y` the primary quality that differs most clearly. Raises ConfigError.
+        By default `x` is the cost and `y` the measure behind `right`. Raises ConfigError.
         """
-        names = self.content.measures
         for name in (x, y):
-            if name and name not in names:
-                raise ConfigError(unknown_name("measure of this run", name, names))
-        x = x or ("cost_usd" if all(means.get("cost_usd") for means in self.run.means.values()) else "input_tokens")
-        y = y or self._informative_measure()
-        points = [
-            (side.name, line[names.index(x)], line[names.index(y)])
-            for side, line in zip(self.content.sides, self.content.intervals, strict=True)
-        ]
-        return pareto(measure(x), measure(y), points)
+            if name and name not in self.measures:
+                raise ConfigError(unknown_name("measure of this run", name, self.measures))
+        return pareto(self, x or self.axes[0], y or self.axes[1])
 
     def forest(self) -> Picture | None:
         """Draw the paired differences of primary measures; None if the run has one flow."""
-        _, comparison = self._recommended
-        return forest(comparison) if comparison else None
+        return forest(self, self.comparison.pairs) if self.comparison else None
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
         """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
             raise ConfigError(unknown_name("choice of turns", only, kinds))
-        by = by or self._informative_measure()
-        if by not in self.content.measures:
-            raise ConfigError(unknown_name("measure of this run", by, self.content.measures))
-        return Matrix(self.content, only, by, limit)
-
-    def _informative_measure(self) -> str:
-        """Return the first primary quality with a significant difference, else with any difference, else the first."""
-        _, comparison = self._recommended
-        names = [
-            n for n in (comparison.primary if comparison else self.content.measures) if measure(n).better == "higher"
-        ]
-        tests = [d for pair in (comparison.pairs if comparison else ()) for d in pair.differences]
-        ranks = [d.measure.name for d in tests if d.is_shown], [d.measure.name for d in tests if d.changed]
-        ranked = sorted(names, key=lambda name: [name not in each for each in ranks])
-        return ranked[0] if ranked else "failed"
+        by = by or self.axes[1]
+        if by not in self.measures:
+            raise ConfigError(unknown_name("measure of this run", by, self.measures))
+        return Matrix(self, only, by, limit)
 
     def display(self) -> None:
         """Show headline, table and pictures as outputs of a cell that need no trusted notebook."""
         from IPython.display import display
 
         display({"text/markdown": self.markdown(), "text/plain": self.text()}, raw=True)  # type: ignore[no-untyped-call]
-        for picture in (self.pareto(), self.forest()) if len(self.run.result.flows) > 1 else ():
-            if picture is not None:
-                display(picture)  # type: ignore[no-untyped-call]
+        for picture in filter(None, (self.pareto(), self.forest())) if len(self.run.result.flows) > 1 else ():
+            display(picture)  # type: ignore[no-untyped-call]
 
 
 class Matrix:
