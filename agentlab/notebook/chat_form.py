@@ -69,8 +69,8 @@ class Transcript(ipywidgets.VBox):  # type: ignore[misc]
     """Questions and answers; in reverse order, so that the browser keeps the end in view."""
 
     def __init__(self) -> None:
-        self.end = ipywidgets.Button(layout={"height": "2px", "width": "2px", "flex": "0 0 auto", "padding": "0"})
-        self.end.style.button_color = "transparent"
+        point = {"height": "2px", "width": "2px", "flex": "0 0 auto", "padding": "0"}
+        self.end = ipywidgets.Button(tooltip="end of the chat", layout=point, style={"button_color": "transparent"})
         self._parts = ipywidgets.VBox(layout={"flex": "0 0 auto"})
         super().__init__(
             [self.end, self._parts],

@@ -161,3 +161,19 @@ def test_flow_receives_speaker_and_memory_folder(open_chat):
     chat.ask("Who am I?")
     chat.wait_for("reply", 0, "Alex")
     assert chat.run_cell("import pathlib; pathlib.Path('kept').is_dir()") == "True"
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_no_violation_in_the_widget(open_chat, theme):
+    from axe_playwright_python.sync_playwright import Axe  # only the extra `browser` has it
+
+    chat = open_chat(COORDINATOR, SHOW)
+    chat.page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{theme}'}})")
+    chat.ask("My name is Anna and I live in Bern.")
+    chat.wait_for_end(0)
+    for summary in chat.part("steps", 0).locator("summary").all():
+        summary.click()
+    output = ".jp-OutputArea-output:has(.agentlab-reply)"
+    assert chat.page.locator(output).count() == 1
+    found = Axe().run(chat.page, context=output).response["violations"]
+    assert [(each["id"], [node["html"][:160] for node in each["nodes"][:3]]) for each in found] == []
