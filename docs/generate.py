@@ -67,12 +67,23 @@ DRAWINGS = {
 
 
 def draw(boxes: list[tuple[str, str, str]]) -> str:
-    """Draw boxes from top to bottom with arrows: title, text, and `dashed` for an optional step."""
+    """Draw boxes from top to bottom with arrows: title, text, and `dashed` for an optional step.
+
+    An arrow leads back from the last to the first of adjacent boxes with `loop`.
+    """
     width, height, gap = 700, 46, 22
     parts = []
+    for is_loop, group in itertools.groupby(enumerate(boxes), key=lambda entry: "loop" in entry[1][2]):
+        numbers = [number for number, _ in group]
+        up, down = (4 + number * (height + gap) + height // 2 for number in (numbers[0], numbers[-1]))
+        if is_loop:
+            parts.append(
+                f'<path class="loop" d="M{width - 4} {down + 12} h22 V{up - 12} h-18 m6 -5 l-6 5 l6 5" fill="none"'
+                f' stroke="currentColor"/><text x="{width + 24}" y="{(up + down) // 2 + 4}">repeat</text>'
+            )
     for number, (title, text, style) in enumerate(boxes):
         top = 4 + number * (height + gap)
-        dash = ' stroke-dasharray="5 4"' if style == "dashed" else ""
+        dash = ' stroke-dasharray="5 4"' if "dashed" in style else ""
         parts.append(
             f'<rect x="4" y="{top}" width="{width - 8}" height="{height}" rx="6" fill="none" stroke="currentColor"{dash}/>'
             f'<text x="18" y="{top + 28}" font-weight="600">{html.escape(title)}</text>'
@@ -84,7 +95,7 @@ def draw(boxes: list[tuple[str, str, str]]) -> str:
             )
     tall = 8 + len(boxes) * (height + gap) - gap
     return (
-        f'<svg viewBox="0 0 {width} {tall}" role="img" style="max-width: {width}px; width: 100%" font-size="13"'
+        f'<svg viewBox="0 0 {width + 80} {tall}" role="img" style="max-width: {width + 80}px; width: 100%" font-size="13"'
         f' font-family="sans-serif" fill="currentColor">{"".join(parts)}</svg>\n'
     )
 
@@ -105,7 +116,7 @@ def flow_page(flow: str) -> str:
     boxes = []
     for phase, marks, text in steps_of(flow):
         note = ", ".join(MARKS[mark] for mark in marks)
-        style = "dashed" if "?" in marks or "~" in marks else ""
+        style = ("dashed " if "?" in marks or "~" in marks else "") + ("loop" if "*" in marks else "")
         boxes.append((phase, f"{text}{f' ({note})' if note else ''}", style))
     found = plugins.resolve("flows", flow)
     expected = getattr(found, "CALLS_PER_TURN", None)

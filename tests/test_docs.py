@@ -98,6 +98,8 @@ def test_there_is_a_page_a_flow_with_its_drawing_cost_and_every_setting(site, ge
         assert "<svg" in page and "calls" in page
         assert all(f"<code>{name}</code>" in page for name in settings_of(flow))
         assert all(phase in PHASES for phase, _, _ in generate.steps_of(flow))
+        loops = "".join("*" if "*" in marks else " " for _, marks, _ in generate.steps_of(flow)).split()
+        assert page.count('class="loop"') == len(loops), "an arrow leads back to the first step of each loop"
 
 
 def test_the_drawings_hold_every_phase_that_recorded_runs_went_through(generate, tmp_path):
