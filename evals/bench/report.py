@@ -30,7 +30,7 @@ from agentlab.evals.store.summary import summarise
 from agentlab.lab.run import Run
 
 WORDS = ("amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "joint", "knoll", "ledge")
-FILTERS = ("flipped", "disagree", "failed", "cut off", "all turns")
+FILTERS = ("right in one", "flows disagree", "failed", "replies cut", "all turns")
 FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 
 
