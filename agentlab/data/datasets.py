@@ -42,7 +42,7 @@ class Dataset:
     locations: Mapping[str, str] = field(default_factory=dict)
     """File and line of each conversation, as `conversations.jsonl:3`; {} if it was not read from a file."""
     max_turns: int = 0
-    """Turns of the longest conversation of the set from which this subset was taken."""
+    """Scored turns of the longest conversation that a subset leaves out."""
 
     @cached_property
     def digest(self) -> str:
@@ -74,7 +74,9 @@ class Dataset:
         if limit is None:
             return self
         drawn = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
-        return replace(self, conversations=tuple(drawn), max_turns=self.longest)
+        names = {conversation.id for conversation in drawn}
+        left_out = (len(each.scored_turns) for each in self.conversations if each.id not in names)
+        return replace(self, conversations=tuple(drawn), max_turns=max(self.max_turns, *left_out, 0))
 
     def __repr__(self) -> str:
         return (

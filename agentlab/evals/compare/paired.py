@@ -29,7 +29,7 @@ class TurnTable:
     ) -> None:
         self.keys = keys
         self.longest = longest
-        """Turns of the longest conversation of the data set, over all epochs; 0 if unknown."""
+        """Turns of the longest conversation of the data set that was left out, over all epochs; 0 if none is known."""
         self.conversations = len(conversations)
         self.conversation_numbers = np.array([conversations[key[0]] for key in keys], dtype=int)
         self._rows = [rows[key] for key in keys]
@@ -50,7 +50,7 @@ def make_turn_tables(
 ) -> list[TurnTable]:
     """Return a table per side; `keys` maps the index of a side to its turns, by default all.
 
-    `longest` is the largest number of turns of a conversation of the data set, over all epochs.
+    `longest` is the largest number of turns of a conversation of the data set that was left out, over all epochs.
     """
     chosen = [(rows, (keys or {}).get(index) or sorted(rows)) for index, rows in enumerate(sides)]
     names = sorted({key[0] for _, taken in chosen for key in taken})
@@ -73,7 +73,7 @@ class PairedMeasure:
     stop: float | None = None
     """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
     longest: int = 0
-    """Turns of the longest conversation of the data set, over all epochs, as far as it is known."""
+    """Turns of the longest conversation of the data set that was left out, over all epochs; 0 if none is known."""
     left_out: int = 0
     """Turns that one side alone leaves undecided."""
     corrected: Estimate | None = None

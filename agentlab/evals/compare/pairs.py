@@ -191,7 +191,7 @@ def compare_turns(
 
     `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
     runs are not comparable. `slices_by_turn` maps each turn to its slices, `stops` a flow of B to its declared stops.
-    `longest` is the number of turns of the longest conversation of the data set, over all epochs.
+    `longest` is the number of turns of the longest conversation that was left out, over all epochs.
 
     Raises RunError if a turn is missing on one side.
     """

@@ -207,12 +207,12 @@ class StoredRun:
 
     @property
     def longest(self) -> int:
-        """Turns of the longest conversation of the data sets, over all epochs; 0 if they are missing or have changed.
+        """Turns of the longest conversation that the run left out, over all epochs; 0 if none or unknown.
 
         The run may have played only shorter ones.
         """
         epochs = int(self.header["spec"].get("epochs", 1))
-        return epochs * max((dataset.longest for dataset in self.datasets), default=0)
+        return epochs * max((dataset.max_turns for dataset in self.datasets), default=0)
 
     def expected_turn(self, conversation: str, turn: int) -> Turn | None:
         """Return a turn of the data set, with its expectations; None if it does not exist."""
