@@ -64,7 +64,7 @@ def _differences(differences: Sequence[SystemDifference]) -> Iterator[Table | st
         sizes = sorted({d.judgement.conversations for d in differences})
         many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         tests = f"two-sided; p adj.: maxT over the {max(d.judgement.family for d in differences)} tests of these tables"
-        yield f"95 %: bootstrap over conversations ({many}); p: {TEST_ASSUMPTION}; {tests}"
+        yield f"95 %: over conversations ({many}); p: {TEST_ASSUMPTION}; {tests}"
 
 
 def markdown(parts: Sequence[Table | str], heading: str) -> str:
