@@ -216,7 +216,7 @@ class AddResult(Struct, frozen=True, kw_only=True):
     """New fact, or the existing one that is too similar, with its score."""
     is_new: bool
     differs: bool = False
-    """True if the existing fact is near but has other words, which may correct it, or another speaker."""
+    """True if the existing fact is near but differs in words or speaker, so that the new text may correct it."""
 
 
 class UserTurn(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""Splits the thought of a model from its text: a server that does not know the format of a model sends both as one.
+"""Splits the thought of a model from its text, if the server sends both as one text.
 
     split_thought("<think>Lyon? No.</think>Paris.")          # "Paris.", "Lyon? No."
     split_thought("Write `<think>` first.")                  # "Write `<think>` first.", ""
     split_tool_markup('<tool_call>{"name": "lookup"}')       # "", '<tool_call>{"name": "lookup"}'
 
-A thought stands at the beginning of a text, or everything before its closing mark is one: templates often open it
-themselves. What is quoted as code, or named in a sentence, is text like any other.
+A thought is at the beginning of a text. Without an opening mark, everything before the closing mark is a thought,
+because templates often write the opening mark. A mark in quoted code or in a sentence is ordinary text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CODE = re.compile(
     r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1|\Z)|(?<!`)(`+)(?!`)[^\n]*?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE
 )
 _IN_A_SENTENCE = re.compile(r"(?:[\w,;][ \t]|[`'\"])$")
-"""Text before a mark that a sentence only names."""
+"""End of the text before a mark, if a sentence only names the mark."""
 _HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:analysis|commentary|final)\b")
 _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
 """Harmony without its special tokens, which many tokenizers leave out."""

@@ -21,12 +21,12 @@ ROLES = (
     *("user", "answers", "id", "conversation", "turn", "speaker", "category", "unanswerable", "answerable"),
     *("language", "document"),
 )
-"""Meanings of a column, in the order in which a doubtful name is given away."""
+"""Meanings of a column; a name with several meanings gets the first free one."""
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 _WHOLE_NAMES_ONLY = ("id", "turn", "speaker")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _DATA = re.compile(r"[?\uff1f\u061f!.]\s*$|^[\d.,%]+$|.{41}")
-"""Ends of sentences, numbers and long texts: no name of a column has them."""
+"""Signs of a value: the end of a sentence, a number or a long text. Names of columns have none of them."""
 _MAX_HEADER_ROW = 30
 _SAMPLE_ROWS = 500
 
@@ -55,7 +55,7 @@ def _roles_by_name() -> dict[str, list[tuple[int, int]]]:
 
 
 def plain(name: Any) -> str:
-    """Return a name without case, accents, signs and a number at its end; of a mark such as `-` the mark itself."""
+    """Return a name without case, accents, signs and a number at its end; a mark such as `-` stays as it is."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name))
     letters = unicodedata.normalize("NFKD", spaced).casefold()
     parts = re.findall(r"[^\W_]+|[-#?.✓✔\u2013\u2014]+$", "".join(c for c in letters if not unicodedata.combining(c)))

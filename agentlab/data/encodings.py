@@ -46,7 +46,7 @@ def _guesses(data: bytes) -> Iterator[str]:
     """Yield encodings that fit the letters; from a few letters a count is often wrong, so signs come first."""
     from charset_normalizer import from_bytes
 
-    # Cells in ASCII, such as an English header, say nothing of the encoding.
+    # Cells in ASCII, such as an English header, fit every encoding, so the sample leaves them out.
     sample = b"\n".join(re.findall(rb"[^,;\t\n]*[\x80-\xff][^,;\t\n]*", data[:_SAMPLE_BYTES]))
     best = from_bytes(sample, cp_isolation=_LEGACY).best() or from_bytes(sample).best()
     counted = best and best.encoding

@@ -193,7 +193,7 @@ def _other(dataset: Dataset, conversation: Conversation) -> str:
 
 
 def _contradiction(turn: Turn, other: Turn) -> str:
-    """Return an expectation of `other` that excludes one of `turn`; "" if there is none."""
+    """Return an expectation of `other` that contradicts one of `turn`; "" without a contradiction."""
     if turn.unanswerable != other.unanswerable:
         return f"unanswerable is {str(other.unanswerable).lower()}"
     lookups = {turn.needs_document_lookup, other.needs_document_lookup}

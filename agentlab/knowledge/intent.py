@@ -1,13 +1,13 @@
-"""Reads by wording, without a model call, if a message tells something, only asks, or only greets.
+"""Classifies a message by wording, without a model call: it states a fact, only asks, or only greets.
 
 read_intent("My sister moved to Bergen.")         # "tells"
 read_intent("What is the time at the moment?")    # "asks"
 read_intent("谢谢")                                 # "greets"
 
-A lost fact and a missed search cost more than a needless one, so a message in doubt tells. Phrases of ten languages
-(`intent.yaml`) show courtesy and questions; in other languages every message with a letter or digit tells. Courtesy is
-removed first, and the rest is read. A sentence with a question mark tells if a clause of it is about the user. A verb
-without a subject (`puedo`) asks only beside a question mark.
+A lost fact and a missing search cost more than needless ones, so an unclear message counts as `tells`. Phrases of ten
+languages (`intent.yaml`) mark courtesy and questions. In other languages every message with a letter or digit is
+`tells`. The rules remove courtesy and read the rest. A sentence with a question mark is `tells` if a clause of it is
+about the user. A verb without a subject (`puedo`) asks only beside a question mark.
 `evals/bench/labels.py` measures the decision by language.
 """
 
@@ -41,7 +41,7 @@ _SELF_FIRST = ("en", "de")
 
 
 def read_intent(message: str) -> Intent:
-    """Return `tells` if a sentence tells something or is in doubt, else `asks` if one asks, else `greets`."""
+    """Return `tells` if a sentence states a fact or is unclear, else `asks` if one asks, else `greets`."""
     text = _LAUGHTER.sub(" ", _normalise(message))
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
     if not sentences:

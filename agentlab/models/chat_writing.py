@@ -110,7 +110,7 @@ def shorten_ids(rows: Iterable[Row]) -> list[Row]:
 
 
 def write_tools(request: Request, names: Mapping[str, str]) -> Row:
-    """Return `tools` and `tool_choice`; without offered tools, those called earlier, because some servers need them."""
+    """Return `tools` and `tool_choice`. Without offered tools, list those called earlier; some servers need them."""
     called = {call.name: "" for message in request.messages for call in message.tool_calls}
     offered = request.tools or tuple(
         ToolSpec(name=name, description="", parameters={"type": "object", "properties": {}}) for name in called

@@ -170,7 +170,7 @@ async def _check_head(response: httpx2.Response) -> None:
         if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
             origin = target.copy_with(path="/", query=None, fragment=None)
             raise ModelError(f"the server redirects to {origin}; set that address, if you trust it")
-    # The request rules it out, and the size of its content is unknown before it is unpacked.
+    # The request excludes compression, because the unpacked size of an answer is unknown.
     elif response.headers.get("content-encoding", "identity") != "identity":
         raise UnreadableAnswer("the server compresses its answers, although the request rules that out")
     elif response.is_error:

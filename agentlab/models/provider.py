@@ -131,7 +131,7 @@ THOUGHT_TOKENS = 4_000
 MAX_CHARS = 10_000_000
 """Maximum size of an answer: a hundred times the longest reply of a model."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors of code that reads an answer which breaks the protocol."""
+"""Errors that an answer outside the protocol causes in the parser."""
 
 
 def unreadable(problem: Exception, model: str) -> UnreadableAnswer:

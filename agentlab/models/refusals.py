@@ -51,7 +51,7 @@ _FILTERED = re.compile(
 )
 _KEY = re.compile(r"api.?key|credential|access token|auth\w* token|unauthenticated|authenticat", re.IGNORECASE)
 _PLACE = re.compile(r"country|region|territory|location|a web page in place", re.IGNORECASE)
-"""Words of a refusal that no other key changes."""
+"""Refusals because of a place; another key gets the same refusal."""
 _LOST_CALL = re.compile(
     r"tool_use_failed|failed_generation|fail\w* to (?:call a|parse) (?:function|tool)", re.IGNORECASE
 )

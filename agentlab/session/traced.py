@@ -35,7 +35,7 @@ class Generation(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = 256
     thought_tokens: int | None = None
     cut_off_arguments: str | None = None
-    """`unreadable` if the arguments of a native tool call that were cut off count as no JSON; None: they are named."""
+    """`unreadable`: the error for truncated arguments of a native call says invalid JSON; None: it says cut off."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True):

@@ -197,14 +197,14 @@ class Spec(Strict):
     """Names of other specs whose recordings in the same folder are used, too."""
     scorers: Literal["default"] | tuple[str, ...] = "default"
     primary: tuple[str, ...] = Field((), max_length=4)
-    """Two to four primary measures, which decide comparisons and the gate.
+    """Two to four primary measures. Only these may ship a flow or fail a gate.
 
     Default: the cost and three measures that the data can grade of answer_correctness, refusal_accuracy, tool_f1,
     lookup_accuracy and memory_recall."""
     usable: float = Field(0.2, ge=0, le=1)
     """Floor of the answer measure: a flow is not recommended if the upper end of its interval is lower."""
     labels: int = Field(20, ge=3)
-    """Labelled turns from which a judge decides; with fewer it advises."""
+    """Minimum labelled turns for a judge as primary measure; with fewer it is secondary."""
     prompts: dict[str, dict[str, str]] = {}
     """Texts that replace prompts, by flow and prompt name."""
     budget: BudgetSpec = BudgetSpec()

@@ -91,7 +91,7 @@ class GateVerdict:
     """Slices in which a primary measure is worse although the total does not show it."""
     gates: int = 1
     epochs: int = 1
-    """Epochs of the baseline, which is their mean."""
+    """Epochs of the baseline; its values are means over them."""
     served: int | None = None
     """Gates of the baseline in which a turn changed, this one included; None if they cannot be stored."""
 
@@ -273,7 +273,7 @@ class GatedMeasure(NamedTuple):
         return self.flow, self.paired.measure.name
 
     def judge(self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
-        """Return its judgement; `more` are further fields of `Judgement`."""
+        """Return the gate verdict on the outcome; `more` has further fields of `Judgement`."""
         share = relative_margin(self.paired.measure.name, margins)
         return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
 

@@ -341,7 +341,7 @@ class _Field:
         if len(self.unusable) < len(self.sides):
             yield from (f"{name} is not usable: {n} of {graded} right" for name, (n, graded) in self.unusable.items())
         yield from [str(comparison.best)] if comparison.best else []
-        # Of two flows the sentence says as much.
+        # With two flows, the headline gives the same information.
         yield from chain(dominated_flows(self.contrasts) if len(self.sides) > 2 else (), map(str, comparison.pairs))
         undecided: dict[str, list[Judgement]] = {}
         for d in (d for pair in comparison.pairs for d in pair.differences):

@@ -215,7 +215,7 @@ class Judgement:
             return "on average"
         weight = max(float(paired.counts.max()), paired.longest) * self.conversations / self.n
         reach = weight * paired.max_change[self.loss > 0]
-        # A stop below all costs of A leaves nothing to lose.
+        # With a stop below all costs of A, B cannot lose.
         undone = (1 + abs(self.loss) / reach) ** -self.conversations if reach > 0 else 0.0
         return "on average, whatever was not seen" if undone <= self.alpha else "on average"
 

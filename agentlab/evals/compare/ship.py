@@ -61,7 +61,7 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """One flow against another: which losses are excluded, and which differences are significant."""
+    """Comparison of one flow with another: the excluded losses and the significant differences."""
 
     flow: str
     other: str
@@ -128,8 +128,8 @@ def contrasts_of(
 ) -> dict[str, list[Contrast]]:
     """Return each flow against every other one; empty where no quality decides or the turns are not the same.
 
-    `stops` are the declared stops of each flow, by cost. All pairs share the flips of one test, and both directions of
-    a pair its p-values.
+    `stops` are the declared stops of each flow, by cost. All pairs share the sign flips of one test. Both
+    directions of a pair share its p-values.
     """
     if not any(is_quality(name) for name in decide) or len({tuple(table.keys) for table in tables.values()}) > 1:
         return {}
@@ -167,10 +167,10 @@ def contrasts_of(
 
 
 def dominated_flows(contrasts: Mapping[str, Sequence[Contrast]]) -> Iterator[str]:
-    """Yield a line for each flow that is worse than another one, which passes against it in all other measures.
+    """Yield a line for each dominated flow: another flow is better in one measure and passes in all others.
 
-    The first part is a test over all pairs and primary measures. The second one excludes a loss as `Ship X` does, with
-    the level shared by all pairs, because each of them may give a line.
+    A test over all pairs and primary measures shows the first part. The second part excludes a loss as `Ship X` does.
+    All pairs share its level, because each pair may give a line.
     """
     alpha = 2 * ALPHA / max(1, len(contrasts) * (len(contrasts) - 1))
     for flow, own in contrasts.items():

@@ -1,4 +1,4 @@
-"""Rubrics: the question of a judge about a reply, the texts that it sees, and the worth of each of its choices.
+"""Rubrics: the judge's question about a reply, the texts in its prompt, and the score of each choice.
 
 Answers with a known verdict, made from a run's references, test a judge. A judge that passes praise, a negation, the
 answer to another question or an injected instruction cannot be trusted.
@@ -213,7 +213,7 @@ def _repaired(text: str) -> str:
 
 
 def _verdicts(value: Any) -> Iterator[Any]:
-    """Yield what stands under the key `verdict`, in any case, at any depth."""
+    """Yield the values of the key `verdict`, in upper or lower case and at any depth."""
     if isinstance(value, dict):
         yield from (part for key, part in value.items() if key.strip().casefold() == "verdict")
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -73,7 +73,7 @@ class Fork:
     ) -> Callable[[UserTurn, Session], Awaitable[Reply]]:
         """Switch the session to the new variant, and return its `respond`.
 
-        `seat` is that of the first turns; `opened` closes the resources of the new variant.
+        `seat` belongs to the first turns. `opened` closes the resources of the new variant.
         """
         memory = await self._memory(bench, trial, session, opened)
         index = await bench.index(trial.dataset.documents, trial.variant.retrieval)

@@ -40,7 +40,7 @@ from agentlab.workbench.turn_driver import TurnResult
 from agentlab.workbench.workbench import Workbench
 
 _ERRORS = tuple(f"{kind.__name__}:" for kind in (Retryable, RateLimited, Unreachable, ServerFault, Refused))
-"""Errors of an outage, a limit or an account, which pass. A refused request stays refused."""
+"""Temporary errors: outage, rate limit, account. An invalid request stays invalid."""
 
 
 def first_provider_failure(rows: Iterable[TurnRow]) -> int | None:
@@ -67,7 +67,7 @@ class EarlierAnswers(Recorder):
                 self._answers[key].append(entry)
 
     def look_up(self, key: str) -> Any:
-        """Return the next completion of this key, or None; each one serves once, in its order."""
+        """Return the next unused completion of this key, in recorded order; None if none is left."""
         return self._answers[key].pop(0) if self._answers.get(key) else None
 
 

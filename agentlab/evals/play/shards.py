@@ -186,7 +186,7 @@ async def _play(bench: Workbench, shard: ShardTask) -> Played:
             if stop.exists():
                 playing.cancel()
             await asyncio.wait([playing], timeout=SECONDS_BETWEEN_LOOKS)
-            # Once a look and not once a turn: a file system may write a truncated file through to the disk.
+            # Write once per look, not once per turn: a file system may flush each truncated file to the disk.
             if reports:
                 with contextlib.suppress(OSError):
                     shard.progress.write_bytes(msgspec.json.encode(reports.pop()))

@@ -148,7 +148,7 @@ class Pack:
         return ""
 
     def expected_n(self, claim: PublishedFigure) -> int:
-        """Return the number of answers that a figure is the mean of; a system answers all turns in each epoch."""
+        """Return the number of answers in the mean of a figure; a system answers all turns in each epoch."""
         epochs = {answer.row.epoch for answer in self.answers if answer.row.flow == claim.system}
         return claim.n or len(epochs) * sum(claim.category in (ALL, category) for category in self._turn_categories)
 
@@ -281,7 +281,7 @@ def _stored(answer: GradedAnswer, metric: str) -> float:
 PARTS_OF_F1 = ("precision", "recall")
 MAX_PRIMARY = 5
 MIN_CONVERSATIONS = 2
-"""Conversations that a category needs; one conversation can show nothing."""
+"""Minimum conversations of a category; a test of one conversation cannot reject."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,7 +182,7 @@ def _mean_text(measure: Measure, mean: Mean) -> str:
 def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
     """Return the difference and its interval, positive if better; a cost is a share of the first flow's mean."""
     assert d.difference is not None
-    # A base of 0 has no share: the scale is the difference.
+    # If A's mean is 0, the difference itself is the scale.
     scale = 1.0 if d.measure.is_bounded else 1 / (abs(d.a or 0) or abs(d.difference) or 1)
     scale *= 1 if d.measure.better == "higher" else -1
     low, high = sorted(end * scale for end in d.ci95 or (d.difference, d.difference))

@@ -138,7 +138,7 @@ def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:
         exact: np.ndarray = columns.sum(axis=0) - 2 * (minus @ columns)
         return exact
     single = columns.astype(np.float32)
-    # A verdict needs the signs of few conversations several times.
+    # One verdict uses the signs of a small sample several times, so they are cached.
     blocks = _signs_of_few(size, max_draws) if size * max_draws <= BLOCK else _drawn_signs(size, max_draws)
     drawn: np.ndarray = columns.sum(axis=0) - 2 * np.concatenate([minus @ single for minus in blocks]).astype(float)
     return drawn

@@ -54,7 +54,7 @@ class FactHistory:
 class MemoryView:
     """Facts of one conversation in one flow, in the order of their first operation.
 
-    Of earlier facts it contains only those that were read. It does not see a flow's own memory, such as that of `ego`.
+    It contains an earlier fact only if a turn read the fact. It leaves out a flow's own memory, such as that of `ego`.
     """
 
     def __init__(self, name: str, events: Iterable[Event]) -> None:
@@ -358,7 +358,7 @@ def check_comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 
 
 MIN_LABELS = 20
-"""Labelled turns from which a judge decides, unless the spec fixes another number."""
+"""Minimum labelled turns for a judge as primary measure, unless the spec fixes another number."""
 
 
 def notes_on_judges(run: StoredRun) -> list[str]:

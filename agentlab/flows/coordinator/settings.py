@@ -43,7 +43,7 @@ class CoordinatorSettings:
     store_turns: bool = True
     """Write turns to long-term memory."""
     gate: Literal["all", "words", "rules", "model"] = "rules"
-    """Turns to store in memory: all, those that tell something, or those the model selects.
+    """Turns to store in memory: all, those that state a fact, or those the model selects.
 
     `rules` read the wording in ten languages; `words` read it as older recordings do.
     """

@@ -61,7 +61,7 @@ class EgoSettings:
     reflection: bool = True
     """Reflect after each response and before each new attempt."""
     user_facts: bool = True
-    """Keep a message that tells something in long-term memory, in the user's words; wording decides, no model call."""
+    """Store a message that states a fact in long-term memory, in the user's words; rules for the wording decide."""
     max_iterations: Annotated[int, Gt(0)] = 10
     """Maximum number of steps per attempt."""
     max_replans: Annotated[int, Ge(0)] = 2
@@ -85,7 +85,7 @@ class EgoSettings:
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
     consistent_canvas: bool = True
-    """Drop a canvas that contradicts the chat: one of both declines, or they have no number in common."""
+    """Drop a canvas that contradicts the chat: only one of them declines, or they have no number in common."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
     """Path of a text file with the agent's personality, which shapes its replies."""
     maintain_every: Annotated[int, Ge(0)] = 0

@@ -1,10 +1,10 @@
-"""Reads by wording, without a model call, if a message needs no plan, and if chat and canvas contradict each other.
+"""Finds messages that need no plan, and canvases that contradict the chat, by wording and without a model call.
 
 needs_plan("My cat is called Fenchurch and I live in Ulm.")     # False
 needs_plan("My train is late, find me another one.")            # True
 
-A missed plan costs an answer and a needless one only time, so a message in doubt needs a plan. Words of ten languages
-(`plain.yaml`) show statements and wishes.
+A missing plan costs an answer, and a needless plan only time. So an unclear message needs a plan. Words of ten
+languages (`plain.yaml`) mark statements and wishes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def needs_plan(message: str, last_reply: str = "") -> bool:
 
 
 def contradiction(chat: str, canvas: str) -> str:
-    """Return why two parts of a reply contradict each other: one declines, or the numbers differ; "" if they agree."""
+    """Return the contradiction between the parts of a reply: one declines, or the numbers differ; "" without one."""
     if declines(chat) != declines(canvas):
         return "one of chat and canvas declines"
     in_chat, in_canvas = (set(_NUMBER.findall(text)) for text in (chat, canvas))
@@ -44,7 +44,7 @@ def contradiction(chat: str, canvas: str) -> str:
 
 
 def _states(sentence: str) -> bool:
-    """Return True for courtesy, and if the sentence states something in one of the languages."""
+    """Return True for courtesy, and for a sentence that is a statement in one of the languages."""
     return read_intent(sentence) == "greets" or any(_states_in(sentence, language) for language in LANGUAGES)
 
 

@@ -63,11 +63,11 @@ class TwoStepSettings:
     memory_min_score: Annotated[float, Ge(-1), Le(1)] = RELEVANCE_THRESHOLD
     """Minimum cosine similarity of a fact to the message or to a tool's query."""
     memory_gate: Literal["auto", "model", "rules"] = "auto"
-    """Decision to store something: the model's, or that of rules, which store the user's own words if their wording
-    tells something. `auto`: rules for embedded models, which seldom store anything."""
+    """Decision to store a fact: by the model, or by rules. Rules store a message in the user's own words if its wording
+    states a fact. `auto`: rules for embedded models, which seldom store anything."""
     near_min_score: Annotated[float, Ge(-1), Le(1)] | None = NEAR_THRESHOLD
-    """Cosine similarity from which a new text with other words is not saved beside a stored fact: the model gets both
-    and writes a new version of the fact. None: a text of a similarity of .9 counts as a duplicate."""
+    """Cosine similarity from which a new text may correct a stored fact: the model gets both and writes a new version.
+    None: no text counts as a correction, and from a similarity of .9 it counts as a duplicate."""
     facts_by: Literal["speaker", "owner"] = "speaker"
     """Headings of facts in a prompt: one for each of the asker, the memory's owner and other people, or one for all."""
     final_memory_retry: Annotated[int, Ge(0)] = 2

@@ -28,7 +28,7 @@ EDITION = 1
 """Raise it with every change of the texts that the model reads: earlier recordings no longer match."""
 MAX_CALLS = 8
 ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
-"""Names for the answer in place of a tool; the first one that is not the name of a tool is used."""
+"""Names of the choice to answer without a tool; the request uses the first one that no tool has."""
 
 MAY_CALL = """Tools:
 {tools}
