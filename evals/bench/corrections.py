@@ -1,4 +1,4 @@
-"""Grades the memory's rule for near facts on labelled pairs: a stored fact and a text that is told later.
+"""Grades the memory's rule for near facts on labelled pairs: a stored fact and a later text.
 
     python evals/bench/corrections.py                   # the half that was not read while the rule was chosen
     python evals/bench/corrections.py --half build --threshold .8
@@ -32,7 +32,7 @@ Outcome = Literal["new", "near", "duplicate"]
 
 
 async def outcome(row: Row, embedder: Embedder, threshold: float) -> Outcome:
-    """Store the first text of a pair in an empty memory, add the second one, and return what became of it."""
+    """Store the first text of a pair in an empty memory, add the second one, and return the outcome."""
     with tempfile.TemporaryDirectory() as folder:
         memory = sqlite.connect(folder, embedder)
         ids = itertools.count(1)

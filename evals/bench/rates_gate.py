@@ -1,4 +1,4 @@
-"""Sections on qualities, costs, gates, the flows not told from the best, and judges.
+"""Sections on qualities, costs, gates, the flows that no test separates from the best, and judges.
 
 Worlds of costs, against a usual cost of 1 with normal noise: `P % x F` of the conversations take F times the usual, and
 `+5 % on all` is dearer everywhere. Worlds of flows: four turns a conversation, right with a probability that all flows

@@ -4,9 +4,9 @@
     python evals/live/all.py --page              # the tables of docs/howto/servers.md
 
 Each server is installed from npm or PyPI into a folder and environment of its own below results/live, listens on
-127.0.0.1 and is ended by its pid. Four servers are tried at a time, each by one check at a time, since installing and
-waiting take most of the time. All checks together take at most ten minutes; later ones are then left out. A server that
-cannot be had here, as npm or the network is missing, is one line and no failure.
+127.0.0.1 and is ended by its pid. Four servers run at a time, because installing and waiting take most of the time.
+Each server runs one check at a time. After ten minutes the script leaves out the remaining checks. A server that cannot
+be installed, for lack of npm or a network, gives one line and no failure.
 """
 
 from __future__ import annotations
