@@ -1,4 +1,4 @@
-"""The page of losses outside English shows a loss where there is one, and none where there is none."""
+"""The page of losses outside English shows the existing losses and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in encodings before Unicode: read as they were written, and the guess is named with its mend."""
+"""Tables in encodings before Unicode: the reader decodes them and names its guess with a hint."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
