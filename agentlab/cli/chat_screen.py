@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.panel import Panel
@@ -24,8 +26,8 @@ from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
-REPLY_NOTICES = ("reply", "assistantResponse")
-"""Names under which flows report their reply."""
+REPEATING = re.compile(r"(reply|assistantResponse)  |subsystemMessage  (LLM response: |memory: stored response )")
+"""Beginnings of lines of which the text is on the screen already, or comes at the end of the turn."""
 MAX_DRAWN_CHARS = 20_000
 """A growing reply is wrapped again for each drawing, so only its end is drawn."""
 
@@ -73,9 +75,9 @@ class Screen:
                 if event.is_billable:
                     self._running[event.id] = event.title
                 return
-            case NoticeItem(event=notice) if notice.name in REPLY_NOTICES or notice.title.endswith(": progress"):
-                pass  # `end` prints the reply, and progress was printed as it came
-            case _ if self._is_watching and (line := line_of(item)):
+            case NoticeItem(event=notice) if notice.title.endswith(": progress"):
+                pass  # printed as it came
+            case _ if self._is_watching and (line := line_of(item, hides_reply=True)) and not REPEATING.match(line):
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 
     def _newest_lines(self) -> Text:
@@ -88,10 +90,7 @@ class Screen:
     def end(self, reply: Reply, costs: str) -> None:
         self.canvas = printable(str(reply.data.get("canvas") or self.canvas))
         text = printable(str(reply.data.get("chat", reply.display_text)))
-        if text.strip():
-            self.console.print(Text(text))
-        else:
-            self.dim("(the reply is empty)")
+        self.console.print(Text(text) if text.strip() else Text("(the reply is empty)", style="dim"))
         if reply.data.get("canvas"):
             self.show_canvas()
         if "shown" not in reply.data:

@@ -17,6 +17,7 @@ from agentlab.core.trace import Trace
 from agentlab.evals.report.tables import Terminal, print_line
 from agentlab.evals.store.progress import ProgressTracker, RunProgress
 from agentlab.models import hub_files, weights
+from agentlab.session.session import REPLY_PHASES
 
 MAX_TITLE_WIDTH = 44
 SECONDS_BETWEEN_LINES = 10.0
@@ -98,8 +99,11 @@ def fetch(names: Iterable[str]) -> None:
                 hub_files.fetch(file, display.draw)
 
 
-def line_of(item: StreamItem) -> str:
-    """Format an item of the stream as a line, its parts two spaces apart; "" if it needs none."""
+def line_of(item: StreamItem, *, hides_reply: bool = False) -> str:
+    """Format an item of the stream as a line, its parts two spaces apart; "" if it needs none.
+
+    With `hides_reply`, the line of a call that writes the reply leaves its text out, because it is shown elsewhere.
+    """
     match item:
         case TurnStarted(asked=message):
             return f"asked: {_short(message.text)}"
@@ -108,7 +112,8 @@ def line_of(item: StreamItem) -> str:
             # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
             cut = event.truncation if isinstance(event, ModelCall) else ""
-            return "  ".join(part for part in (title, _short(event.detail), cut, failed) if part)
+            detail = "" if hides_reply and event.phase in REPLY_PHASES else _short(event.detail)
+            return "  ".join(part for part in (title, detail, cut, failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"
         case NoticeItem(event=event):

@@ -16,14 +16,19 @@ TOLD = [
     json.dumps({"content": "Anna plays the oboe."}),
     "Noted.",
 ]
-EGO = ["--set", 'flows=[{"flow": "ego", "relevance": false, "reflection": false}, "rag_only", "tools"]']
+EGO = [
+    "--set",
+    'flows=[{"flow": "ego", "relevance": false, "reflection": false, "user_facts": false}, "rag_only", "tools"]',
+]
 EGO_REPLIES = [plan(complexity="simple"), '{"chat": "Fine.", "canvas": ""}']
 
 
 def test_long_step_is_one_line_and_the_tree_stays_aligned(typed):
     said = "A goal is wide. " * 30
-    shown = typed("coordinator", ["How wide is it?", "/trace"], [said], "--documents", "corpus.jsonl").splitlines()
-    steps = [line for line in shown if line.startswith("complete (answer; tools: lookup_documents")]
+    look = {"text": said, "tool_calls": [{"name": "get_current_time", "arguments": {}}]}
+    replies = [look, "Done."]
+    shown = typed("coordinator", ["How wide is it?", "/trace"], replies, "--documents", "corpus.jsonl").splitlines()
+    steps = [line for line in shown if line.startswith("complete (select_tool; tools: lookup_docume")]
     assert len(steps) == 1 and '"A goal is wide.' in steps[0] and steps[0].endswith("…") and len(steps[0]) == 80
     tree = shown[next(at for at, line in enumerate(shown) if line.startswith("├─ load_conversation")) :]
     assert all(line[0] in "├│└ " and len(line) <= 80 for line in tree if line)
