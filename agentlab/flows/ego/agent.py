@@ -85,7 +85,7 @@ class EgoSettings:
     token_limit: Annotated[int, Gt(0)] = 10_000
     """Maximum tokens of a request, estimated as four bytes each. Longer requests are rejected, also those of tools."""
     consistent_canvas: bool = True
-    """Drop a canvas that contradicts the chat: only one of them declines, or they have no number in common."""
+    """Drop a canvas that contradicts the chat: only one of them declines, or their numbers of one unit differ."""
     personality: TextFile = str(Path(__file__).parent / "personalities" / "ego.txt")
     """Path of a text file with the agent's personality, which shapes its replies."""
     maintain_every: Annotated[int, Ge(0)] = 0

@@ -21,30 +21,32 @@ from agentlab.knowledge.refusal import declines
 _SENTENCE = re.compile(r"(?:[^.!\n\uff01\u3002]|[.!](?=\S))+")
 _CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001]|\s[-\u2013\u2014]\s")
 _PATH_OR_ADDRESS = re.compile(r"\w/\w|\w\.[a-z]{2,4}\b|://")
-_NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,:]\d+)*(?!\w|[.)]\s)")
+_AMOUNT = re.compile(r"(\d+(?:[.,:]\d+)*)\s*([^\W\d_]+)")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WISHES = {wish for words in _WORDS.values() for wish in words["wishes"].split()}
 
 
 def needs_plan(message: str, last_reply: str = "") -> bool:
     """Return False for courtesy and plain statements, unless they answer a question of the agent's last reply."""
-    intent = read_intent(message)
-    if intent == "asks" or ends_in_question(last_reply) or _PATH_OR_ADDRESS.search(message):
+    if read_intent(message) == "asks" or ends_in_question(last_reply) or _PATH_OR_ADDRESS.search(message):
         return True
-    return intent == "tells" and not all(map(_states, filter(str.strip, _SENTENCE.findall(message.casefold()))))
+    return not all(map(_states, filter(str.strip, _SENTENCE.findall(message.casefold()))))
 
 
 def contradiction(chat: str, canvas: str) -> str:
-    """Return the contradiction between the parts of a reply: one declines, or the numbers differ; "" without one."""
+    """Return the contradiction between the parts of a reply: one declines, or numbers of a unit differ; else ""."""
     if declines(chat) != declines(canvas):
         return "one of chat and canvas declines"
-    in_chat, in_canvas = (set(_NUMBER.findall(text)) for text in (chat, canvas))
-    differ = in_chat and in_canvas and not in_chat & in_canvas
-    return "chat and canvas have no number in common" if differ else ""
+    in_chat, in_canvas = (set(_AMOUNT.findall(text)) for text in (chat, canvas))
+    of_chat, of_canvas, agreed = ({unit for _, unit in each} for each in (in_chat, in_canvas, in_chat & in_canvas))
+    return "chat and canvas name different numbers of one unit" if (of_chat & of_canvas) - agreed else ""
 
 
 def _states(sentence: str) -> bool:
     """Return True for courtesy, and for a sentence that is a statement in one of the languages."""
+    if not _WISHES.isdisjoint(_WORD.findall(sentence)):
+        return False
     return read_intent(sentence) == "greets" or any(_states_in(sentence, language) for language in LANGUAGES)
 
 
@@ -55,7 +57,5 @@ def _states_in(sentence: str, language: Any) -> bool:
     rest = language.without_courtesy(sentence)
     clauses = [words for clause in _CLAUSE.split(rest) if (words := _WORD.findall(clause))]
     first, *later = [words[0] for words in clauses] or [""]
-    if first not in subjects or any(word in wishes for words in clauses for word in words):
-        return False
     # A later clause that begins with an infrequent word may be a request.
-    return all(word in subjects or word in language.frequent for word in later)
+    return first in subjects and all(word in subjects or word in language.frequent for word in later)
