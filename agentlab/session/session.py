@@ -168,10 +168,9 @@ class Session(MemoryVerbs, BackgroundWork):
         reply_stream = self._open_reply_stream(phase, shows or (_show_nothing if output_schema else str))
         site = CallSite(opened["turn"], self._clock.scope.path)
         result = await self._gateway.ask(request, site, reply_stream.add, reply_stream.retract)
-        if agent is not None and result.value is not None:
-            named = replace(result.value.message, name=agent)
-            result = replace(result, value=replace(result.value, message=named))
         completion = result.value
+        if agent is not None and completion is not None:
+            completion = replace(completion, message=replace(completion.message, name=agent))
         calls_tools = completion is not None and completion.message.tool_calls
         if calls_tools or isinstance(result.failure, Exception):
             reply_stream.retract()
@@ -315,11 +314,10 @@ class Session(MemoryVerbs, BackgroundWork):
 
     def _cut_off(self, call: ToolCall) -> str:
         """Return the problem of a call whose completion reached its token limit; "" for any other."""
-        is_named = self.has.generation.cut_off_arguments is None
         for event in reversed(self.turn_events()):
             if isinstance(event, ModelCall) and (completion := event.completion) is not None:
-                native = [written.malformed for written in completion.message.tool_calls if is_named]
-                if call.malformed in (completion.text, *native):
+                calls = completion.message.tool_calls if self.has.generation.cut_off_arguments is None else ()
+                if call.malformed in (completion.text, *(written.malformed for written in calls)):
                     return completion.cut_off
         return ""
 
