@@ -33,7 +33,9 @@ def test_chats_in_one_data_folder_share_long_term_memory_only(tmp_path, own_home
 
     (tmp_path / "agent").mkdir()
     with al.Lab(
-        flows=[{"flow": "ego", "data": str(tmp_path / "agent")}], model=model, embedder="hashing/hashing-64"
+        flows=[{"flow": "ego", "data": str(tmp_path / "agent"), "user_facts": False}],
+        model=model,
+        embedder="hashing/hashing-64",
     ) as lab:
         anna, bert = chat(lab, database=tmp_path / "anna.sqlite"), chat(lab)
         anna.say_sync("I am Anna.")
@@ -142,7 +144,9 @@ def test_entries_have_times_of_their_own_that_a_replay_repeats(tmp_path, own_hom
 def test_a_chat_shows_what_is_in_the_agents_own_memory(tmp_path, own_home):
     replies = {**USUAL, "plan": plan(complexity="simple")}
     model = Scripted([lambda request: replies[purpose(request)]], loop=True)
-    with al.Lab(flows=["ego", "rag_only"], model=model, embedder="hashing/hashing-64") as lab:
+    with al.Lab(
+        flows=[{"flow": "ego", "user_facts": False}, "rag_only"], model=model, embedder="hashing/hashing-64"
+    ) as lab:
         chat = lab.chat("ego", documents=(), memory=tmp_path / "mine")
         assert chat.facts_sync() == ()
         chat.say_sync("I play the oboe.")
