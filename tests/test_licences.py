@@ -10,7 +10,7 @@ import pytest
 from support.licences import EXTRAS, table, verdict
 
 TOOLS = {"all", "browser", "dev", "docs"}
-"""Extras for those who work on agentlab itself."""
+"""Extras for developers of agentlab."""
 
 
 def test_no_dependency_is_copyleft_or_of_unknown_licence():

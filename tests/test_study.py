@@ -1,4 +1,4 @@
-"""The reference study's specs fit each other and the sets of the repository; what was planned is what would be run."""
+"""The reference study's specs fit each other and the sets of the repository; the plan equals the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat widget in a real browser: the reply area shows the answer and only the answer, whatever else goes on.
+"""The chat widget in a real browser: the reply area shows only the reply, during any other activity.
 
 The models are scripted and say a word every 50 ms; what stood in a reply area in between is read, too.
 """

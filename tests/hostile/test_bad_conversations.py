@@ -1,4 +1,4 @@
-"""A bad conversation never ends the run: what would end the process ends a turn, what does not add up is set apart."""
+"""A bad conversation never ends the run: a fatal error ends its turn, and wrong sums quarantine its trial."""
 
 from __future__ import annotations
 

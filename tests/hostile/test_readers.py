@@ -1,4 +1,4 @@
-"""Every file that others may hand us, damaged and edited: what cannot be used is one line of ours, and nothing else.
+"""Damaged and edited files of every format: an unusable file gives one line of agentlab, and no traceback.
 
 A longer run: `pytest tests/hostile/test_readers.py --hypothesis-profile torture`.
 """

@@ -1,4 +1,4 @@
-"""Two hundred hostile strings in every field that anything foreign can fill, in every command, page and file."""
+"""Two hundred hostile strings in every field with untrusted content, in every command, page and file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.small_runs import edit_header
 
 pytestmark = pytest.mark.slow
 EACH = 8
-"""Conversations that are looked at one by one; the run holds all strings."""
+"""Conversations that the tests open one by one; the run contains all strings."""
 
 
 def row(number: int, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`agentlab chat` on the embedded model in a pseudo-terminal: every flow asked, broken off, saved and replayed."""
+"""`agentlab chat` on the embedded model in a pseudo-terminal: each flow replies, is interrupted, saved and replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGENTLAB = str(Path(sys.executable).with_name("agentlab"))
 FLOWS = ["rag_only", "tools", "tools_rag_fallback", "chatbox", "discord", "coordinator", "ego"]
 ANSWERED = r"model calls? "
 LINE_TAKEN = re.escape("\x1b[?2004l")
-"""The end of bracketed paste: what comes after it is no echo of what was typed."""
+"""The end of bracketed paste: the text after it is no echo of typed text."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The real sentence embedder knows meaning, and takes many callers and long texts."""
+"""The real sentence embedder represents meaning, and serves many callers and long texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index over the real embedder finds what words do not."""
+"""An index over the real embedder finds passages that share no word with the query."""
 
 from __future__ import annotations
 

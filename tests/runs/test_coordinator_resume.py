@@ -17,7 +17,7 @@ TIME = datetime(2026, 1, 5, 9, 30)
 
 
 def talk(folder: Path, replies: list[Any], *said: str, **settings: Any) -> Scripted:
-    """Says things in a chat of its own that is kept in `folder`, and closes it."""
+    """Sends messages in a new chat that is stored in `folder`, and closes it."""
     model = Scripted(replies)
     flow = {"flow": "coordinator", **settings}
     with al.Lab(model=model, embedder="hashing/hashing-64", memory="sqlite", flows=[flow]) as lab:

@@ -18,7 +18,7 @@ TURNS = 60
 
 
 def kinder(reference, answer):
-    """A judge that passes everything the polite flow says, and is right about the other one."""
+    """A judge that passes all replies of the polite flow, and is right about the other flow."""
     return "yes" if answer.startswith("Dear") or reference in answer else "no"
 
 

@@ -1,4 +1,4 @@
-"""The document flows in a chat: what they search, what they keep of a tool's work, and what the user reads."""
+"""The document flows in a chat: their searches, the stored tool results, and the text for the user."""
 
 from __future__ import annotations
 

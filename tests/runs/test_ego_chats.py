@@ -1,4 +1,4 @@
-"""Chats with the layered agent: what its context holds, which attempt counts, commands, and tools of every number."""
+"""Chats with the layered agent: the content of its context, the attempt that counts, commands, few and many tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts in chats: what is relevant enough to be brought, whom a fact is about, and ids that are given once."""
+"""Facts in chats: recall by relevance, the speaker of a fact, and unique ids."""
 
 from __future__ import annotations
 

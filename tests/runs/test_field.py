@@ -1,4 +1,4 @@
-"""Faults that others met with real servers, each by a whole run: what is graded, trimmed, waited for and imported."""
+"""Faults from real servers, each in a whole run: grading, trimmed histories, waiting and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of the file tools: kept after a chat, a copy for each conversation of a run, and confined."""
+"""The folder of the file tools: a chat edits it in place, each conversation of a run gets a copy, no path leaves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded run continued from a turn on: the first turns cost nothing and stay, the rest is what was changed."""
+"""Forks of a recorded run: the first turns stay and cost nothing, the other turns use the changed settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grading answers of other systems: documents that are known count, what is not known decides nothing."""
+"""Grading answers of other systems: reported documents count, and unknown values give no score."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_documents(folder: Path) -> Path:
-    """Rows of one system name their passages; the questions name them for the other."""
+    """The rows of one system name their passages; for the other system the questions name them."""
     rows = [json.loads(line) for line in (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines()]
     for conversation in rows:
         for turn in conversation["turns"]:

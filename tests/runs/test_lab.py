@@ -1,4 +1,4 @@
-"""The Lab: what it takes, what it lets go of, its chats, and its use inside a running loop."""
+"""The Lab: its arguments, the resources that it closes, its chats, and its use inside a running loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches of a flow's own retriever: unknown unless the flow or the spec says what they found, never 0."""
+"""Searches of a flow's own retriever: unknown unless the flow or the spec reports their documents, never 0."""
 
 from __future__ import annotations
 

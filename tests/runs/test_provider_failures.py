@@ -1,4 +1,4 @@
-"""`--resume` asks again what failed at the provider, from the turn that failed, and keeps what it cost before."""
+"""`--resume` repeats conversations that failed at the provider, from the failed turn, and keeps the earlier costs."""
 
 from __future__ import annotations
 

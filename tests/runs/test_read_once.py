@@ -1,4 +1,4 @@
-"""A run folder is read once: what a command opens of it, counted where Python opens files."""
+"""A command reads a run folder once; the tests count the files that Python opens."""
 
 from __future__ import annotations
 

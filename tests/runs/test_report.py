@@ -1,4 +1,4 @@
-"""`agentlab report`: one file that holds every reply, runs nothing of what it holds, and loads nothing."""
+"""`agentlab report`: one file with every reply that executes no content and loads no other file."""
 
 from __future__ import annotations
 

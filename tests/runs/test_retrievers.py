@@ -1,4 +1,4 @@
-"""Runs with retrievers of one's own: a column each, recorded, and replayed without what they search."""
+"""Runs with the user's own retrievers: a column each, recorded, and replayed without their index."""
 
 from __future__ import annotations
 

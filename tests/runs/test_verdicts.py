@@ -1,4 +1,4 @@
-"""Verdicts that judges write: read in any wrapping, given room for thought, asked again where nothing can be read."""
+"""Verdicts of judges: parsed in any wrapping, with tokens for a thought, and repeated after an unreadable reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in a process of its own that may be killed, run out of disk, crash or hang, and what became of it."""
+"""Work in a process of its own that may be killed, run out of disk, crash or hang, and its outcome."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from agentlab.models.embedders import hashing
 
 
 class Counting:
-    """An embedder that remembers what it was asked."""
+    """An embedder that records its requests."""
 
     name = "counting/1"
     dimensions = 8

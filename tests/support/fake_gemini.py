@@ -1,4 +1,4 @@
-"""A server on this machine that speaks Gemini's generateContent, and refuses what the real one would refuse."""
+"""A local server with Gemini's generateContent that refuses the same requests as the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full: the n-th write to the file of a name takes a part of what it is given, the next one fails."""
+"""A full disk: the n-th write to a file of a given name writes only a part of its data, the next write fails."""
 
 from __future__ import annotations
 

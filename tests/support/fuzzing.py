@@ -1,4 +1,4 @@
-"""Garbage for every reader and parser: what is valid, changed in one to three places; only our own errors may come."""
+"""Garbage for every reader and parser: valid input with one to three changes; only agentlab's errors may follow."""
 
 from __future__ import annotations
 

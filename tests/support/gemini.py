@@ -1,4 +1,4 @@
-"""Requests to the Gemini adapter over the server here, and what reached that.
+"""Requests to the Gemini adapter over the local server, and the bodies that the server received.
 
 The real one is asked by `evals/live_gemini.py`, which `make test` runs where a key is in the environment.
 """

@@ -1,4 +1,4 @@
-"""Two hundred texts that would act where something trusted them, and what must never be seen raw of any of them."""
+"""Two hundred texts that would act in a program that trusts them, and the parts that no output may contain raw."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ STRINGS = [
     *("A" * 20_000, "`" * 5_000, "é\x1b" * 2_000, f"\n{FORGED}" * 1_000),
 ]
 HALVES = ["half \ud800 a pair", "\udc00", "\ud83d\x1b[2J"]
-"""Only a model can write them: a data set that holds one is refused."""
+"""Only a model can write these; agentlab refuses a data set that contains one."""
 
 
 class Elements(HTMLParser):

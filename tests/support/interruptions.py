@@ -29,7 +29,7 @@ PLACES = {
     "caches": "home",
 }
 PAGE, ROOMY = 4, 2**18
-"""Kilobytes: what a file system takes at once, and enough."""
+"""Kilobytes: one block of a file system, and enough for all files."""
 MOST_TIMES = 4
 """Disturbances of a run before it is resumed to its end."""
 FLOW = '''"""Searches, asks twice, remembers."""

@@ -1,4 +1,4 @@
-"""Files of local tools, as a data folder holds them."""
+"""Files of local tools, as in a data folder."""
 
 from __future__ import annotations
 

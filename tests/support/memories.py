@@ -51,7 +51,7 @@ async def texts(memory: Memory) -> list[str]:
 
 
 class Backend:
-    """Opens memories of one kind in one place, and closes what was opened."""
+    """Opens memories of one kind at one location, and closes them at the end."""
 
     def __init__(self, name: str, folder: Path, uri: str | None) -> None:
         self.name = name

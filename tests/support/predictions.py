@@ -1,4 +1,4 @@
-"""Packs of other people's answers, small ones made for a test and the public ones where they are at hand."""
+"""Packs of answers of other systems: small ones made for a test, and the public ones if they are on this machine."""
 
 from __future__ import annotations
 

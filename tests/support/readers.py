@@ -1,4 +1,4 @@
-"""Every reader and parser of what others may hand us, each with a valid file to begin with."""
+"""Every reader and parser of untrusted files, each with a valid file as its start."""
 
 from __future__ import annotations
 

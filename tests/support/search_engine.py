@@ -1,4 +1,4 @@
-"""A search engine that finds what a test lets it find, and a session that searches with it."""
+"""A search engine with the results that a test chooses, and a session that searches with it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from support.faulty_server import FAULTS, FaultyServer
 from support.rules_set import DOCUMENTS, write_set
 
 ANSWER_SECONDS = 0.6
-"""For a whole answer, instead of ten minutes: what is tested is that the limit holds."""
+"""Time limit of a whole answer, instead of ten minutes; the tests check only that the limit holds."""
 MOST_MEGABYTES = 500
 PRICES = 'dated: "2026"\nmodels:\n  openai/m: {input: 2, output: 10}\n'
 

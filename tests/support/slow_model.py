@@ -10,7 +10,7 @@ HELLO = (Message(role="user", text="Hello"),)
 
 
 class Slow:
-    """Says two pieces, then takes its time."""
+    """Streams two pieces, then pauses."""
 
     name, parallel = "slow", 1
 

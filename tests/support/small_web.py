@@ -15,7 +15,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Web(ThreadingHTTPServer):
-    """A small web on this machine: answers by path, and a list of what was asked for."""
+    """A small web on this machine: answers by path, and a list of the requests."""
 
     daemon_threads = True
 

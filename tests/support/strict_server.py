@@ -1,4 +1,4 @@
-"""The rules of the strictest servers of OpenAI's protocol, all at once: what a request breaks first, in their words."""
+"""The rules of the strictest servers of OpenAI's protocol together: the first broken rule, in the server's words."""
 
 from __future__ import annotations
 

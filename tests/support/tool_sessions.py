@@ -1,4 +1,4 @@
-"""A session that holds the tools of a test, and calls of them."""
+"""A session with the tools of a test, and calls of these tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two-step orchestrator over scripted replies: tools that answer from a list, and what the model was shown."""
+"""The two-step orchestrator over scripted replies: tools with listed results, and the requests to the model."""
 
 from __future__ import annotations
 

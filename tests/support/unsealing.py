@@ -1,4 +1,4 @@
-"""A run as it would be without its seal, for tests that edit one by hand."""
+"""A run without its checksums, for tests that edit a run by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded model's adapter, talking to a server that is there already."""
+"""The embedded model's adapter, connected to a running server."""
 
 from __future__ import annotations
 

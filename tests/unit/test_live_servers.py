@@ -1,4 +1,4 @@
-"""The page of servers is what the checks of `make live` try, and nothing else."""
+"""The page of servers lists exactly the checks of `make live`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One contract over every memory backend: what is stored, found, replaced, deleted and refused."""
+"""One contract over every memory backend: it stores, finds, replaces, deletes and refuses facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store on disk that goes away or is none: an error, and nothing lost or overwritten."""
+"""A store on disk that disappears or is damaged: an error, and no lost or overwritten fact."""
 
 from __future__ import annotations
 

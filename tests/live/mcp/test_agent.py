@@ -1,4 +1,4 @@
-"""Flows over servers with more tools than a prompt can hold, and with other ones from turn to turn."""
+"""Flows over servers with more tools than fit in a prompt, and with a tool list that changes between turns."""
 
 from __future__ import annotations
 

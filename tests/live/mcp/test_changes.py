@@ -1,4 +1,4 @@
-"""Servers that change their list of tools while they run: a chat takes it up at its next turn, a run keeps its own."""
+"""Servers that change their tool list while they run: a chat adopts it at its next turn, a run keeps its first list."""
 
 from __future__ import annotations
 

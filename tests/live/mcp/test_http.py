@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: found again after a restart, never led elsewhere, and named where a key is missing."""
+"""MCP over streamable HTTP: reconnects after a restart, follows no foreign redirect, and names a missing key."""
 
 from __future__ import annotations
 

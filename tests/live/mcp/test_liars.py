@@ -1,4 +1,4 @@
-"""MCP servers that list what is not so, or what another one lists too."""
+"""MCP servers with false tool lists, or with tools that another server lists, too."""
 
 from __future__ import annotations
 

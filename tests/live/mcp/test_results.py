@@ -1,4 +1,4 @@
-"""An MCP server in a process of its own: its tools, its results and what it knows of us."""
+"""An MCP server in a process of its own: its tools, its results, and its data on the client."""
 
 from __future__ import annotations
 

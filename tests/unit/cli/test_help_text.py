@@ -1,4 +1,4 @@
-"""Help fits 72 columns, its examples can be pasted, and commands that are gone name the one that does it now."""
+"""Help fits 72 columns, its examples can be pasted, and a removed command names its successor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation added to a data set: the file holds what was there and one line more."""
+"""A conversation added to a data set: the file contains its old lines and one new line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading conversations: strict to the key, exact to the line; samples; and the public sets, where they are at hand."""
+"""Loading conversations: strict about keys, exact about lines; samples; the public sets if they are on this machine."""
 
 from __future__ import annotations
 

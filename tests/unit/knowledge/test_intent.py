@@ -1,4 +1,4 @@
-"""Messages that tell, ask and greet are distinguished in ten languages, and in doubt a message tells."""
+"""Rules distinguish facts, questions and greetings in ten languages; an unclear message counts as a fact."""
 
 from __future__ import annotations
 

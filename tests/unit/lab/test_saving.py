@@ -23,7 +23,7 @@ def lab(own_home):
 
 @pytest.fixture
 def file(lab, tmp_path):
-    """A conversation of two turns, which were answered with two and three."""
+    """A conversation of two turns with the replies "two" and "three"."""
     chat = opened(lab, tmp_path / "chat.sqlite")
     chat.say_sync("First")
     chat.say_sync("Second")

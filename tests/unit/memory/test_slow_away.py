@@ -1,4 +1,4 @@
-"""A memory that is away is found out once, not at the price of its time limit in every turn."""
+"""An unavailable memory costs its time limit once, not in every turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat widget as a bench: two flows, forks, cases for a data set, and what a notebook file keeps of it."""
+"""The chat widget as a bench: two flows, forks, cases for a data set, and the stored output of a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool that tells the time tells that of the session."""
+"""The clock tool returns the time of the session."""
 
 from __future__ import annotations
 

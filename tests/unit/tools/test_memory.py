@@ -1,4 +1,4 @@
-"""The memory tools: their words to the letter, stored texts that pose as entries, and a memory that is away."""
+"""The memory tools: their exact texts, stored texts that imitate entries, and an unavailable memory."""
 
 from __future__ import annotations
 

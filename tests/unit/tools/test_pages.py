@@ -1,4 +1,4 @@
-"""Reading a page: what of it is text, what is refused, and what is cut off or left behind."""
+"""Reading a page: its text, refused pages, and truncated or dropped parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of tools: their definitions and instructions, how they are found and named, and how one is run."""
+"""The list of tools: definitions and instructions, look-up by name, and the run of a tool."""
 
 from __future__ import annotations
 

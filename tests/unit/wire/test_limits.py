@@ -1,4 +1,4 @@
-"""Limits of providers, by a clock that the tests set: what is learnt, who waits, whose turn it is."""
+"""Limits of providers, by a clock that the tests set: limits from headers, waiting calls, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings give requests back whole, and those of an older format too."""
+"""Recordings return complete requests, in older formats, too."""
 
 from __future__ import annotations
 

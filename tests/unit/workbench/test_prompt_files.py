@@ -1,4 +1,4 @@
-"""Prompts from files: their names, what is refused, what `agentlab list prompts` prints and a run records."""
+"""Prompts from files: names, refused files, the output of `agentlab list prompts`, and the record in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows that no test tells from the best, and the sentence that names them."""
+"""Flows that no test separates from the best, and the sentence that names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons of small runs: what is paired, counted, refused, left unknown, and what a reader is shown."""
+"""Comparisons of small runs: pairs, counts, refusals, unknown values, and the printed lines."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def data(tmp_path):
 
 
 def broken(*conversations):
-    """Right and wrong elsewhere cancel out: what is lost in the one is gained in others."""
+    """Right and wrong in other slices cancel out: a loss in one slice equals the gains in the others."""
     return Answering(wrong=[(f"c{c:02}", t) for c in conversations for t in range(2)])
 
 

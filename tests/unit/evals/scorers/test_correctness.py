@@ -1,4 +1,4 @@
-"""Right answers in whatever sentence, wrong ones however alike; what was found, and forms."""
+"""Right answers in any sentence, wrong answers of similar form, the matched text, and inflected forms."""
 
 from __future__ import annotations
 

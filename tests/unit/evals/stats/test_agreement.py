@@ -80,7 +80,7 @@ def test_agreement_is_that_of_a_table_worked_by_hand():
 
 
 def test_turns_that_need_no_label_say_nothing_about_the_judge():
-    """A third of the replies is empty, which everybody knows; the judge misses many of the good ones."""
+    """A third of the replies is empty, which needs no label; the judge fails many good replies."""
     held, bias = [], []
     for seed in range(150):
         random = np.random.default_rng(seed)

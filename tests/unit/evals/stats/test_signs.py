@@ -1,4 +1,4 @@
-"""Sign flips and maxT against brute force and hand counts; what is visible against simulation."""
+"""Sign flips and maxT against brute force and hand counts; the detectable difference against simulation."""
 
 from __future__ import annotations
 

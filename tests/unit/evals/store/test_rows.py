@@ -1,4 +1,4 @@
-"""The rows of a run folder: what is written is read back, and what is broken is named."""
+"""The rows of a run folder: written rows are read back unchanged, and errors name a damaged row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stops and failures in mid-turn: messages are kept, and the history stays usable."""
+"""Stops and failures during a turn: the messages stay, and the history stays usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of the coordinator: failing, side by side, not offered, brought by a data set."""
+"""Tools of the coordinator: failing, in parallel, not offered, from the data set."""
 
 from __future__ import annotations
 

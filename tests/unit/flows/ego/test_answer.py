@@ -1,4 +1,4 @@
-"""The last call: what it is given, what counts as an answer, and what was found reaches it whole."""
+"""The last call: its prompt contains all results, and only a valid completion counts as a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that are judged too low: what the next one learns, and which of them counts."""
+"""Attempts with too low a score: the lessons for the next attempt, and the attempt that counts."""
 
 from __future__ import annotations
 

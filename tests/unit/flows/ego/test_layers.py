@@ -1,4 +1,4 @@
-"""The layers of the agent: complexity decides how steps are chosen, and limits hold whatever the model answers."""
+"""The layers of the agent: complexity selects the kind of plan, and limits hold for any completion."""
 
 from __future__ import annotations
 

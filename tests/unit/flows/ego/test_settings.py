@@ -1,4 +1,4 @@
-"""Settings: each part can be switched off alone, wrong ones are one line, and token limits hold."""
+"""Settings: each part can be switched off alone, an invalid setting is a one-line error, and token limits hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies that were cut off at their limit are called that; the arguments of a tool have a limit of their own."""
+"""Errors name replies that their token limit cut off; tool arguments have a limit of their own."""
 
 from __future__ import annotations
 

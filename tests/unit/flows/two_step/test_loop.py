@@ -1,4 +1,4 @@
-"""The main loop: its calls in order, what they see, and every way it ends.
+"""The main loop: the order and content of its calls, and every end of the loop.
 
 LLM calls: two a tool, one to end the loop, one or more for memory, one to answer.
 """

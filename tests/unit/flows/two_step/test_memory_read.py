@@ -1,4 +1,4 @@
-"""The automatic read of memory: before the loop, as information, and done without where memory is away."""
+"""The automatic read of memory: before the loop, as information, and left out if memory is unavailable."""
 
 from __future__ import annotations
 

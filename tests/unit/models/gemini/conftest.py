@@ -1,4 +1,4 @@
-"""No keys but those of the test, and the certificates read once."""
+"""Only the keys of the test, and certificates that are read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of Gemini: translated, never showing the key, and never tried again down here."""
+"""Errors of Gemini: translated, without the key, and never retried by the adapter."""
 
 from __future__ import annotations
 
