@@ -1,4 +1,4 @@
-"""Prints the published tables of finished runs as Markdown: one section a data set, with n and what n could have shown.
+"""Prints the published tables of finished runs as Markdown: a section per data set, with n and detectable differences.
 
 python evals/publish.py results/squad2 results/pyfaq > results/document_flows.md
 python evals/publish.py --phases results/research                # and where the calls go

@@ -1,4 +1,4 @@
-"""Loops that anybody would write over the vendor's SDK, and another harness: what `live.py` holds agentlab against.
+"""Plain loops over the vendor's SDK, and another harness: `live.py` compares agentlab with them.
 
     python evals/bench/bare.py aiohttp|httpx|stream|tools|inspect CONVERSATIONS TURNS
 
@@ -49,7 +49,7 @@ async def bare(transport: str, conversations: int, turns: int) -> None:
 
 
 async def bare_tools(conversations: int, turns: int) -> None:
-    """The loop that anybody would write who has a tool."""
+    """A plain loop over the SDK with one tool."""
     import openai
 
     client = openai.AsyncOpenAI(http_client=openai.DefaultAioHttpClient())

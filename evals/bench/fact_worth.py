@@ -1,4 +1,4 @@
-"""Measures how well stale facts are found: planted ones, by deletion replay, with precision and recall.
+"""Measures precision and recall of deletion replay for stale facts that the script plants.
 
     python evals/bench/fact_worth.py [--reader first|words|last | --model MODEL] [--limit N] [--keep DIR]
 
@@ -153,7 +153,7 @@ def write(folder: Path, limit: int | None) -> tuple[int, set[str]]:
 
 
 Counts = tuple[int, int, int]
-"""Found and planted, found, planted."""
+"""Numbers of facts: detected and planted, detected, planted."""
 
 
 def count(found: pd.Series, worth: pd.DataFrame, planted: set[str]) -> Counts:

@@ -141,7 +141,7 @@ def pair_section(rows: Sequence[Row]) -> list[str]:
 
 
 def promise_section(half: str, outside: Outside) -> list[str]:
-    """Return a table of demands, with what the labels show and if the demand holds."""
+    """Return a table of requirements, with the result on the labels and if the requirement holds."""
     rows = read("messages", half)
     groups = {name: group for name, group in by_language(rows).items() if name in LANGUAGES}
     stored, searched, left_out, _, courtesy = DECISIONS.values()

@@ -226,7 +226,7 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
 
 
 def opening(rounds: int) -> str:
-    """The line of a table: how long it takes until every recorded call of a file can be found."""
+    """Return the row of a table: the seconds to open a file of recorded calls for look-up."""
     from agentlab.core.messages import Completion, Message, Request, Usage, to_json
     from agentlab.wire.keys import normalise_request
     from agentlab.wire.recordings import Recordings

@@ -1,4 +1,4 @@
-"""The memory backends without a language model: what an add and a search cost, beside a bare scan with numpy.
+"""Times adds and searches of the memory backends without a language model, beside a bare scan with numpy.
 
     python evals/bench/memory.py [--facts 1000 --facts 10000] [--dimensions 384] [--json]
 

@@ -43,7 +43,7 @@ def asked(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
 
 
 async def scores(embedder: Embedder, folder: Path) -> dict[str, list[list[float]]]:
-    """By column, for each message the similarities of what it found; of evidence that it did not find, -2."""
+    """Return column -> similarities of the recalled facts by message; -2 for an expected fact that is not recalled."""
     found: dict[str, list[list[float]]] = {"evidence": [], "beside it": [], "chat": [], "unknown": []}
     for conversation in load_dataset(folder).conversations:
         for turn, facts in asked(conversation):

@@ -83,7 +83,7 @@ class Watched:
 
 
 def timed(function: Any, *arguments: Any) -> Any:
-    """In the worker: what it took goes into a file beside its shard."""
+    """Call `function` and write the CPU seconds of this worker into a file beside its shard."""
     found = function(*arguments)
     shard = arguments[0]
     (Path(shard.run) / f"cpu-{shard.partition.number}").write_text(str(time.process_time()))

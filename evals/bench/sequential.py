@@ -37,7 +37,7 @@ CASES = (
     *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),
     *((60, flows, measures, loss) for loss in (0.1, 0.2, 0.3, 1.0) for flows, measures in ((1, 4), (5, 4), (5, 11))),
 )
-"""Conversations, flows, measures that decide, and what is lost; 1 is a collapse: every answer is wrong."""
+"""Conversations, flows, primary measures, and the loss; a loss of 1 means that every answer is wrong."""
 PASSING = (60, 120, 240)
 
 

@@ -1,4 +1,4 @@
-"""Deletion replay: what each remembered fact of a run was worth, and which facts to delete.
+"""Deletion replay: the worth of each recalled fact of a run, and the facts to delete.
 
     python evals/bench/worth.py results/a --flow coordinator [--measure answer_f1] [--mode auto|replay]
 
@@ -54,7 +54,7 @@ Asked = tuple[str, int]
 
 
 class Without:
-    """A memory backend that leaves facts out of what it takes over; a fork names it as `worth:WITHOUT`."""
+    """A memory backend that omits some facts of the source run; a fork names it as `worth:WITHOUT`."""
 
     backend = "sqlite"
     gone: frozenset[str] = frozenset()

@@ -28,7 +28,7 @@ from catalogue import SERVERS, Check, Lacking, Server, page
 
 SECONDS = 600.0
 CHECK_SECONDS = 400.0
-"""Seconds of one check, with an installation; a check that takes longer is wrong."""
+"""Maximum seconds of one check with its installation; a longer check fails."""
 AT_A_TIME = 4
 """Servers that are tried at the same time."""
 TIME_IS_OVER = "the ten minutes are over"

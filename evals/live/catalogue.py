@@ -1,4 +1,4 @@
-"""Servers that agentlab is tried with: their versions, what each needs, and the checks that try it.
+"""Servers of the live checks: their versions, their requirements, and their checks.
 
 The check modules add their functions with `tries`. The table of `docs/howto/servers.md` is made from this catalogue.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Check = Callable[[Any], str]
-"""Takes a `Bench`, returns a detail; an AssertionError says what is wrong, `Lacking` what is not there."""
+"""Takes a `Bench` and returns a detail; raises AssertionError for a fault, `Lacking` for a missing requirement."""
 
 
 class Lacking(Exception):
@@ -31,7 +31,7 @@ class Server:
     binary: str = ""
     """The program in the package."""
     tests: str = ""
-    """The file of tests against a double of this server, which stand in place of `make live`."""
+    """The file of tests against a double of this server, in place of `make live`."""
     checks: dict[str, Check] = field(default_factory=dict)
 
 
