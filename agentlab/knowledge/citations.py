@@ -4,8 +4,8 @@
     cite("Eleven players.", passages)                                     # the passages that share its words
 
 A marker that names a passage cites it. A reply without markers cites the passages that contain at least half of its
-content words, compared without stemming or synonyms. A sentence that only refuses, thanks or greets cites nothing. A
-judge must decide if a passage *supports* the reply.
+content words, compared without stemming or synonyms. In scripts without blanks pairs of characters are words. A
+sentence that only refuses, thanks or greets cites nothing. A judge must decide if a passage *supports* the reply.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from agentlab.core.messages import Citation, Passage
 from agentlab.knowledge.refusal import MARKERS, claims
+from agentlab.knowledge.words import separate_words
 
 # `[1]`, `[1, 2]` and `[1][2]` match; `x = [1, 2]` and the index of `argv[1]` do not. A marker right after a Latin
 # letter or digit must end the clause; after another letter it need not, since Chinese has no blanks.
@@ -115,7 +116,8 @@ def _numbers(markers: str) -> list[int]:
 
 
 def _content_words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.lower()) if word not in _STOPWORDS]
+    rest, others = separate_words(text.lower())
+    return [word for word in (*_WORD.findall(rest), *others) if word not in _STOPWORDS]
 
 
 def _passages_sharing(words: set[str], passages: Sequence[Passage]) -> list[Passage]:
