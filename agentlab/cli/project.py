@@ -14,7 +14,7 @@ from agentlab.cli.progress import fetch
 from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
-from agentlab.data.lint import too_few_conversations
+from agentlab.data.lint import not_validated, too_few_conversations
 from agentlab.models import hub_files, weights
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -52,7 +52,7 @@ def lint(arguments: argparse.Namespace) -> int:
         dataset = load_dataset(folder)
         lines = find_mistakes(dataset)
         findings += len(lines)
-        notes = [f"note: {too_small}"] if (too_small := too_few_conversations(dataset)) else []
+        notes = [f"note: {note}" for note in (too_few_conversations(dataset), *not_validated(dataset)) if note]
         total = f"{dataset.name}: {len(lines)} found in {len(dataset.conversations)} conversations"
         for line in (*lines, *notes, total):
             echo(" ".join(line.splitlines()))

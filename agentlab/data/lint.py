@@ -34,6 +34,11 @@ MIN_CONVERSATIONS = 6
 """Minimum for a sign-flip test at p < .05: with five conversations the smallest p is 2 / 2^5 = .0625."""
 
 
+MAX_SENTENCE_WORDS = 25
+"""A reference with more words is a paragraph."""
+NOT_ENGLISH = (
+    "refusals need the extra `languages` (ten languages); answer_correctness decides values, dates, yes and no"
+)
 _WORD = re.compile(r"\w+")
 
 
@@ -71,6 +76,24 @@ def too_few_conversations(dataset: Dataset) -> str:
     counted = "1 conversation is" if count == 1 else f"{count} conversations are"
     smallest = f"the smallest possible p is {2.0 ** (1 - count):.2g}"
     return f"{dataset.name}: {counted} too few: {smallest}; use at least {MIN_CONVERSATIONS}"
+
+
+def not_validated(dataset: Dataset) -> Iterator[str]:
+    """Yield a line for each part of a data set for which measures were not validated, so that they decide nothing."""
+    answers = [text for each in dataset.conversations for turn in each.turns for text in turn.reference_answers]
+    if unread := sum(not re.search(r"[a-z0-9]", text.lower()) for text in answers):
+        yield f"{unread} of {len(answers)} reference answers have no word in Latin letters: rouge_l leaves them out"
+    if long := sum(len(text.split()) > MAX_SENTENCE_WORDS for text in answers):
+        yield f"{long} of {len(answers)} reference answers are paragraphs: answer_correctness is their token F1"
+    try:
+        from py3langid import classify
+    except ImportError:
+        yield "languages are not detected: pip install 'agentlab-harness[languages]'"
+        return
+    texts = ("\n".join(turn.user for turn in each.turns) for each in dataset.conversations)
+    for language, count in Counter(classify(text)[0] for text in texts).most_common():
+        if language != "en" and count > len(dataset.conversations) / 20:  # single texts are taken for a neighbour's
+            yield f"{count} of {len(dataset.conversations)} conversations are in {language}: {NOT_ENGLISH}"
 
 
 def _location(dataset: Dataset, conversation: Conversation, turn: int | None = None) -> str:
