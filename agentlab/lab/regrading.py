@@ -74,7 +74,7 @@ def score(
                 has_misses = run.result.recordings is not None and run.result.recordings.missing > 0
                 done = has_misses or run.result.status == "complete"
                 grader = Grader(
-                    lab.bench.scorers, lab.bench.embedder.embed, run.path, embeds_at_once=lab.bench.embeds_synchronously
+                    lab.bench.scorers, lab.bench.embedder, run.path, embeds_at_once=lab.bench.embeds_synchronously
                 )
                 lab.loop.run_coroutine(regrade(run.folder, datasets, grader, complete=done, on_progress=on_progress))
             run.folder.write_json("run.json", {**header, "graders": graders})

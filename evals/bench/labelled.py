@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -19,14 +21,17 @@ from agentlab.evals.scorers.correctness import correctness
 from agentlab.flows.coordinator.memory_gate import states_a_fact
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.intent import read_intent
-from agentlab.knowledge.refusal import declines
+from agentlab.knowledge.refusal import read_reply, vote
 from agentlab.knowledge.small_talk import is_small_talk
+from agentlab.models.embedders import local
 
 ROOT = Path(__file__).parents[2]
 LABELS = ROOT / "evals" / "labels"
 LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "ru", "ar", "zh", "ja")
 COMPLETE = 4.0
 """Smallest mean rating, of 5, by people of an answer that is no refusal."""
+EMBEDDER = local.connect("all-minilm-l6-v2")
+"""Embedder whose vectors vote on English replies; the extra `languages` votes on others."""
 RIGHT = 0.5
 """Smallest `answer_correctness` of an answer that counts as right."""
 
@@ -182,8 +187,18 @@ def grade(labels: Sequence[bool], values: Sequence[float | None]) -> Graded:
     )
 
 
-def grade_replies(rows: Sequence[Row]) -> Graded:
-    return grade([row["declines"] for row in rows], [declines(row["text"]) for row in rows])
+def votes(sentences: Sequence[str]) -> np.ndarray:
+    return vote(EMBEDDER.name, asyncio.run(EMBEDDER.embed(sentences)))
+
+
+@functools.cache
+def is_refusal(text: str) -> float | None:
+    """Return 1 for a reply that declines, 0 for one that answers, None for any other."""
+    return {"declines": 1.0, "answers": 0.0}.get(read_reply(strip_markers(text), votes).verdict)
+
+
+def grade_replies(rows: Sequence[Row], rule: Callable[[str], float | None] = is_refusal) -> Graded:
+    return grade([row["declines"] for row in rows], [rule(row["text"]) for row in rows])
 
 
 def grade_pairs(rows: Sequence[Row]) -> Graded:
@@ -264,7 +279,7 @@ def _read_pack(folder: Path, outside: Outside) -> Outside:
     complete = [strip_markers(a.row.reply.text) for a in graded if a.stored.get("human_completeness", 0) >= COMPLETE]
     judged = [a for a in graded if "judge" in a.stored]
     if complete:
-        outside.complete.append(count(lambda text: bool(declines(text)), complete))
+        outside.complete.append(count(lambda text: is_refusal(text) == 1, complete))
     if judged:
         best = [
             max((correctness(strip_markers(a.row.reply.text), r) for r in a.turn.reference_answers), default=None)

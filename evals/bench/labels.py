@@ -30,6 +30,7 @@ from labelled import (
     count,
     grade_pairs,
     grade_replies,
+    is_refusal,
     is_searched,
     is_stored,
     kappa_cell,
@@ -61,6 +62,8 @@ FIRST = {
     "courtesy not searched": "10/40",
 }
 """Counts on the held messages, of the rules as they were before an author of rules had read these messages."""
+BEFORE = {"en": "0.10", "all": "0.01"}
+"""Kappa of the earlier wording on the held replies, which was 0 outside English."""
 KINDS = """## Kinds of failures, held half
 
 Messages. Mended kinds were read in the held half: only *first* is a figure of unseen texts.
@@ -73,11 +76,11 @@ Messages. Mended kinds were read in the held half: only *first* is a figure of u
 * Open: a fact inside the only clause of a question (six texts); questions in Chinese and Japanese with the question
   word inside and no mark; praise that tells a story.
 
-Replies. Nothing was mended.
+Replies. Nobody who wrote wording or weights has read a held reply; they knew the kinds below. With a first rule, that a
+reply answers where one sentence does, kappa was .74 in English (16 of 20 decided) and .47 in others (170 of 180).
 
-* No refusal outside English is recognised.
-* English: the subject is not in the list (trail guide, recipe card), a reference to somebody else, a scope of topics,
-  and long replies with other sentences around the refusal.
+* Of the earlier wording: no refusal outside English; in English subjects that are not in a list (trail guide, recipe
+  card), a reference to somebody else, a scope of topics, and long replies with sentences around the refusal.
 
 Pairs. Nothing was mended.
 
@@ -114,13 +117,15 @@ def message_section(rows: Sequence[Row]) -> list[str]:
 def reply_section(rows: Sequence[Row]) -> list[str]:
     cells = []
     for name, group in by_language(rows).items():
-        graded = grade_replies(group)
+        graded, worded = grade_replies(group), grade_replies(group, declines)
         kappa = kappa_cell(graded.labels, graded.is_positive)
-        cells.append([name, graded.decided, kappa, graded.missed.with_interval(), graded.false.with_interval()])
+        counts = [graded.missed.with_interval(), graded.false.with_interval()]
+        cells.append([name, graded.decided, kappa, *counts, f"{worded.kappa:.2f}", BEFORE.get(name, "0.00")])
     return [
-        "## Replies\n\n`declines` against the label. *Missed* are refusals that count as answers, *false* answers that"
-        " count as refusals.\n",
-        *table(["language", "decided", "kappa", "missed", "false"], cells),
+        "## Replies\n\nVerdicts against the label, where wording and embedder agree. *Missed* are refusals that count"
+        " as answers, *false* answers that count as refusals. *English wording* decides each reply alone; *before* is"
+        " kappa on the held half of the wording that the three verdicts replace.\n",
+        *table(["language", "decided", "kappa", "missed", "false", "English wording", "before"], cells),
     ]
 
 
@@ -213,7 +218,7 @@ def wrong_lines(half: str) -> list[str]:
     lines += [
         f"replies, {'missed' if row['declines'] else 'false'}: {row['id']}: {row['text']}"
         for row in read("replies", half)
-        if declines(row["text"]) is not None and bool(declines(row["text"])) != row["declines"]
+        if is_refusal(row["text"]) is not None and bool(is_refusal(row["text"])) != row["declines"]
     ]
     for row in read("pairs", half):
         graded = grade_pairs([row])

@@ -15,6 +15,7 @@ EXTRAS = (
     "dask",
     "documents",
     "gemini",
+    "languages",
     "mcp",
     "mongo",
     "notebook",

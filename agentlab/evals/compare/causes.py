@@ -26,7 +26,7 @@ from agentlab.evals.scorers.words import has_reference
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers
-from agentlab.knowledge.refusal import declines
+from agentlab.knowledge.refusal import Verdict, read_reply
 
 POOR, POOR_PARAGRAPH = 0.5, 0.3
 STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
@@ -113,9 +113,15 @@ def _error(case: GradedTurn) -> Found | None:
 
 
 def _missed_refusal(case: GradedTurn) -> Found | None:
-    if case.turn.unanswerable and not declines(case.reply_text):
+    if case.turn.unanswerable and _verdict(case, "refusal_accuracy") == "answers":
         return case.reply_call, "the turn has no answer, and the reply gives one"
     return None
+
+
+def _verdict(case: GradedTurn, metric: str) -> Verdict:
+    """Return the verdict on the reply; that behind a score of `metric` differs from the wording only if undecided."""
+    score = (case.row.scores or {}).get(metric)
+    return "not decided" if score and score.value is None else read_reply(case.reply_text).verdict
 
 
 def _wrong_arguments(case: GradedTurn) -> Found | None:
@@ -193,7 +199,7 @@ def _stale_memory(case: GradedTurn) -> Found | None:
 def _wrong_refusal(case: GradedTurn) -> Found | None:
     return (
         (case.reply_call, "declines, although there is an answer")
-        if case.is_wrong and declines(case.reply_text)
+        if case.is_wrong and _verdict(case, "answered") == "declines"
         else None
     )
 
@@ -242,8 +248,11 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] =
     "retrieval miss": ((_retrieval_miss,), "the answer is wrong, and the search found no relevant document"),
     "memory miss": ((_memory_miss,), "the flow did not recall the evidence, or did not write a stated fact"),
     "stale memory": ((_stale_memory,), "memory holds the old version of a fact, or the reply states it"),
-    "wrong refusal": ((_wrong_refusal,), "the reply declines, although the flow had the evidence for an answer"),
-    "evidence ignored": ((_cut_off, _evidence_ignored), "the flow had the evidence, and the reply says something else"),
+    "wrong refusal": (
+        (_cut_off, _wrong_refusal),
+        "the reply declines, although the flow had the evidence for an answer",
+    ),
+    "evidence ignored": ((_evidence_ignored,), "the flow had the evidence, and the reply says something else"),
     "unsupported claim": ((_unsupported_claim,), "the answer is wrong, and the flow looked nothing up"),
     "needless memory": ((_needless_memory,), "the flow wrote to memory without a reason"),
     "not told": ((), "a poor answer without a trace, or without the searches of the flow"),

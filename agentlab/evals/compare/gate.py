@@ -310,7 +310,7 @@ def gated_measures(
                 continue
             paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)], stops.get(flow, {}))
             if paired.means[0] is None:
-                unknown.append(f"{name} of {flow}")
+                unknown.append(f"{name} of {flow}" + f" ({paired.left_out} turns undecided)" * bool(paired.left_out))
                 continue
             advises = "" if name in primary and paired.may_decide else "advice"
             members.append(

@@ -27,9 +27,10 @@ _PARSING = threading.Lock()
 def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
     """Return scorer name -> SHA-256, in hexadecimal, over everything that decides its values.
 
-    It covers the statements of its module, and of the modules of `PACKAGES` that it imports, transitively. Docstrings,
-    comments, layout, imports and order do not count. It also covers the plain settings of a scorer object, and the
-    embedder's name if the code calls `embed`. The value is UNKNOWN without source, as for a class in a notebook.
+    It covers the statements of its module, and of the modules of `PACKAGES` that it imports, transitively, with the
+    YAML file beside each. Docstrings, comments, layout, imports and order do not count. It also covers the plain
+    settings of a scorer object, and the embedder's name if the code calls `embed`. The value is UNKNOWN without
+    source, as for a class in a notebook.
     """
     hashes = {}
     for scorer in scorers:
@@ -49,6 +50,8 @@ def fingerprints(scorers: Iterable[Any], embedder_name: str) -> dict[str, str]:
                 sources[file] = read_source(Path(file).read_text(encoding="utf-8"))
                 files += sources[file][2]
         parts: list[Any] = sorted(statement for statements, _, _ in sources.values() for statement in statements)
+        tables = (Path(file).with_suffix(".yaml") for file in sources)
+        parts += sorted(table.read_text(encoding="utf-8") for table in tables if table.exists())
         if any(embeds for _, embeds, _ in sources.values()):
             parts.append(["embedder", embedder_name])
         if scorer is not module:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core.errors import NotRecorded, RunError
 from agentlab.core.events import Event
+from agentlab.core.protocols import Embedder
 from agentlab.core.trace import Costs, Trace, check_totals
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals import scorers as own_scorers
@@ -55,7 +56,7 @@ def checked_costs(trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> tupl
     return (costs if len(events) == len(trace.events) else None), fault
 
 
-class FieldUnknown(Exception):
+class FieldUnknown(AttributeError):
     """Raised if a scorer reads a field that the source of an imported answer does not report."""
 
 
@@ -98,14 +99,14 @@ class Grader:
     def __init__(
         self,
         scorers: Sequence[Any],
-        embed: Callable[[Sequence[str]], Coroutine[Any, Any, np.ndarray]],
+        embedder: Embedder,
         path: Path,
         *,
         embeds_at_once: bool = False,
     ) -> None:
-        """Take scorers and `embed`, which runs on the loop unless it never waits (`embeds_at_once`)."""
+        """Take scorers and an embedder, which runs on the loop unless it never waits (`embeds_at_once`)."""
         self._scorers = scorers
-        self._embed = embed
+        self._embedder = embedder
         self._embeds_at_once = embeds_at_once
         self._only_computes = embeds_at_once and all(map(_is_own, scorers))
         self._path = path
@@ -127,7 +128,7 @@ class Grader:
         loop = asyncio.get_running_loop()
 
         def embed_on_loop(texts: Sequence[str]) -> np.ndarray:
-            work = self._embed(list(texts))
+            work = self._embedder.embed(list(texts))
             return _result_of(work) if self._embeds_at_once else asyncio.run_coroutine_threadsafe(work, loop).result()
 
         outcome = None
@@ -139,6 +140,7 @@ class Grader:
                 events_before=[*filled, *(event for event in trace.events if event.turn < row.turn)],
                 turns_before=conversation.turns[: row.turn],
                 tools=conversation.tools,
+                embedder=self._embedder.name,
             )
         work = functools.partial(grade, self._path, row, turn, scorers, outcome)
         try:

@@ -157,9 +157,7 @@ class RunState:
         )
         self._unfinished = self._earlier.last_attempts.keys() - self._finished.keys()
         """Trials that an earlier process left unfinished, and that have not started again."""
-        self._grader = Grader(
-            bench.scorers, bench.embedder.embed, folder.path, embeds_at_once=bench.embeds_synchronously
-        )
+        self._grader = Grader(bench.scorers, bench.embedder, folder.path, embeds_at_once=bench.embeds_synchronously)
         self._open: dict[TrialKey, tuple[Trace, list[TurnRow]]] = {}
         self.follower = OrderedFeed(watch, [each.key for each in planned])
 

@@ -46,3 +46,5 @@ class TurnOutcome:
     """Earlier turns of the conversation, as the data set has them."""
     tools: Sequence[ToolDefinition] = ()
     """Tools from the data set."""
+    embedder: str = ""
+    """Name of the embedder behind `embed`."""

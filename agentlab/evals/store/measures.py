@@ -177,12 +177,9 @@ def values_of(turns: Iterable[TurnRow]) -> dict[str, dict[TurnKey, Values]]:
 
 def measures_of(row: TurnRow) -> Values:
     costs = row.costs()
-    scores = {
-        metric: score.value
-        for metric, score in (row.scores or {}).items()
-        if score.value is not None or metric not in ABSTAINING
-    }
-    return {name: costs[name] for name in _COSTS if name in costs} | scores
+    scores = (row.scores or {}).items()
+    decided = {name: score.value for name, score in scores if score.value is not None or name not in ABSTAINING}
+    return {name: costs[name] for name in _COSTS if name in costs} | decided
 
 
 def format_number(value: float | None, sign: str = "") -> str:
@@ -257,10 +254,8 @@ def _latency(flow: FlowSummary) -> str:
 
 def score_text(score: MetricSummary | None) -> str:
     """Return mean, 95 % interval, the number of turns if all are right or wrong, and the undecided; "-" if unknown."""
-    if score is None:
-        return "-"
-    undecided = f" ({score.undecided} not decided)" if score.undecided else ""
-    if score.mean is None:
+    undecided = f" ({score.undecided} not decided)" if score and score.undecided else ""
+    if score is None or score.mean is None:
         return f"-{undecided}"
     interval = "" if score.ci95 is None else " [{:.2f}, {:.2f}]".format(*score.ci95)
     equal = {1.0: f" (all {score.n} right)", 0.0: f" (none of {score.n} right)"}.get(score.mean, "")

