@@ -31,7 +31,7 @@ _MAX_COLUMNS = 1_000
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _SNIFFED_CHARS = 100_000
 _END = "end of the table"
-"""Row after the last one: if it becomes part of a cell, a quote is open."""
+"""Row after the last one. An open quote makes it a part of a cell."""
 _MAX_LITERAL_CHARS = 100_000
 
 

@@ -72,7 +72,7 @@ class FoundPassage(BaseModel):
 
 
 class FunctionIndex:
-    """An index that calls `search(query, *, top_k, doc_ids)`; None stands for a function that only a replay lacks."""
+    """An index that calls `search(query, *, top_k, doc_ids)`; None in a replay that cannot load the function."""
 
     embedder = None
 

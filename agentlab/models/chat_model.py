@@ -19,7 +19,7 @@ _THINKS = re.compile(r"(^|/)(o[1-9]|gpt-[5-9])")
 
 
 class ChatModel(Provider[dict[str, Any], ChatReader]):
-    """A chat model behind the chat-completions protocol; a whole answer may take as long as any silence."""
+    """A chat model behind the chat-completions protocol; one time limit holds for an answer and for a silence."""
 
     is_rate_limited = True
 

@@ -19,7 +19,7 @@ DECLARED = ("agentlab.memory", "agentlab.tools.mcp", "pymongo")
 """Packages that connect to services of the spec; a thread of a driver has only frames of the driver."""
 _replays: ContextVar[bool] = ContextVar("replays", default=False)
 _threads_before: list[set[int | None]] = []
-"""Threads that were alive when the first of the running replays started, once for each of them."""
+"""One entry per running replay: the threads that were alive when the first of the replays started."""
 
 
 _install = functools.cache(sys.addaudithook)

@@ -40,7 +40,7 @@ class Recorder:
         self._endpoints: dict[tuple[str, str], str] = {}
 
     def endpoint_of(self, name: str, endpoint: str) -> str:
-        """Return the kind of server of a model's calls: in a replay the recorded one, which needs no address."""
+        """Return the kind of server of a model's calls; a replay reads it from the recordings, without an address."""
         if self.recordings is None or self.mode != "replay":
             return endpoint
         if (name, endpoint) not in self._endpoints:

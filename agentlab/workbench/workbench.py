@@ -183,7 +183,7 @@ class Workbench:
         return [name.removeprefix("local/") for name in names if name.startswith("local/") and name not in replaced]
 
     def resolved_models(self) -> dict[str, str]:
-        """Return the name of the model that completes calls, by the model's name in the spec."""
+        """Return model name in the spec -> name of the model that completes its calls."""
         return {name: queued.name for name, queued in self._models.items()}
 
     def seconds_per_call(self, model: str) -> float | None:

@@ -266,10 +266,10 @@ WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
     """Return the cause and its evidence by the first rule that applies; None if the turn is not poor."""
     imported = case.row.wall_seconds is None
-    told = (
+    candidates = (
         WITHOUT_A_TRACE if imported else [cause for cause in RULES if not case.hides_searches or cause not in SEARCHED]
     )
-    for cause in told:
+    for cause in candidates:
         for rule in RULES[cause][0]:
             if evidence := rule(case):
                 return ("cut off" if rule is _cut_off else cause), evidence

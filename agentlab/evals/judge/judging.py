@@ -181,7 +181,7 @@ def _token_limit(bench: Workbench) -> int | None:
 
 
 async def _ask(turn: UserTurn, session: Session, *, rubric: Rubric, item: JudgeItem, limit: int | None) -> Reply:
-    """Reply with the verdicts in both orders and, where one cannot be read, the reason."""
+    """Reply with the verdicts in both orders, and with the reason for an unreadable verdict."""
     verdicts: list[str | None] = []
     reason = None
     for order in ORDERS:

@@ -45,7 +45,7 @@ MAINTENANCE = strict_object_schema({"drop": _NUMBERS, "merged": _TEXTS, "evaluat
 RECENT = 8
 """Number of newest long-term entries in the prompt if the model does not select any."""
 MAX_CANDIDATES = 20
-"""Number of long-term entries in one selection: those that share the most words with the query, newer ones first."""
+"""Number of long-term entries in one selection: the most words in common with the query, then the newest."""
 MAX_SHORT_TERM_ENTRIES = 500
 """Entries of short-term memory of all chats in one folder. Older ones are pruned when another chat starts."""
 
