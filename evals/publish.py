@@ -62,7 +62,7 @@ def section(run: Run, phases: bool) -> list[str]:
         ),
         *(f"* {line}" for line in recommend(run)[0].notes),
         "",
-        "Of what decides, one flow against those after it:",
+        "Primary measures, each flow against the flows below it:",
         "",
         *_table(PAIRS, _pairs(run, list(flows))),
         *_why(run, flows),

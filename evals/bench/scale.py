@@ -148,7 +148,7 @@ def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, kept: float) -> list[st
         "What breaks first is the provider's limit, then money, then disk; the harness needs"
         f" {turns * cpu_a_turn / 3600 / hours:,.1f} cores to keep up. Two workers or more share the conversations out"
         " (`--executor processes --workers N`; `--executor dask --scheduler ADDRESS` on machines that share a disk);"
-        " try it with `--limit 1000` first, and hold what that took against this page.",
+        " try it with `--limit 1000` first, and compare its time with this page.",
     ]
 
 
