@@ -11,7 +11,7 @@ from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.published.graders import GRADERS, Bleu, Drop, Hotpotqa, Locomo, Rouge, Squad
 from agentlab.evals.scorers.overlap import lcs_length
 
-PINNED = "6f52518a481f517ba681bd16d09470d0a7a6201ce366bbd61008b6f7bfcfaa1c"
+PINNED = "678217a86a9707a220702bf092cee0fec5e685c378fd97751be9183b283ce2e8"
 
 
 def test_graders_are_those_that_reproduced_the_figures():
