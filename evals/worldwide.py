@@ -29,11 +29,11 @@ HEAD = """# What each flow loses outside English
 
 {commands}
 
-The set has 24 conversations, four in each of six languages, and the same 24 in English: see its
-[card](../datasets/worldwide/README.md). All documents are English. A loss is a paired difference of the same turns:
-another language minus English. Brackets hold 95 % intervals over conversations; `p` is adjusted over all flows and
-primary measures of a model, and `-` if the test cannot reject. `answer_correctness` counts turns whose answer is a
-number, or yes or no."""
+The [set](../datasets/worldwide/README.md) has conversations in six languages, and the same ones in English. All
+documents are English. A loss is a paired difference of the same turns: another language minus English. Brackets hold
+95 % intervals over conversations; `p` is adjusted over all flows and primary measures of a model, and `-` if the test
+cannot reject. `answer_correctness` counts turns whose answer is a number, or yes or no; `turns` are those that both
+sides decide."""
 
 
 def page(runs: Sequence[Run]) -> Iterator[str]:
@@ -41,7 +41,7 @@ def page(runs: Sequence[Run]) -> Iterator[str]:
     commands += [f"    python evals/worldwide.py {' '.join(str(run.path) for run in runs)}"]
     yield HEAD.format(commands="\n".join(commands))
     for run in runs:
-        yield from ("", f"## {run.result.model}", "")
+        yield from ("", f"## {run.result.model}, {run.result.conversations // 2} conversations and counterparts", "")
         yield from pooled(run)
         yield from ("", "### By language", "")
         yield from by_language(run)
@@ -52,11 +52,8 @@ def page(runs: Sequence[Run]) -> Iterator[str]:
 def pooled(run: Run) -> Iterator[str]:
     comparison = compare_with_english(run, LANGUAGES)
     yield from (f"* `{pair.b}`: {str(pair).partition(': ')[2]}" for pair in comparison.pairs)
-    yield from (
-        "",
-        "| measure | flow | English | elsewhere | difference | p |",
-        "| --- | --- | ---: | ---: | --- | --- |",
-    )
+    yield from ("", "| measure | flow | turns | English | elsewhere | difference | p |")
+    yield "| --- | --- | ---: | ---: | ---: | --- | --- |"
     for name in (*PRIMARY, *COSTS, *NOT_VALIDATED):
         for pair in comparison.pairs:
             if name not in pair.paired:
@@ -65,11 +62,12 @@ def pooled(run: Run) -> Iterator[str]:
             title = f"{name}, not validated: decides nothing" if name in NOT_VALIDATED else f"`{name}`"
             p = "-" if name in NOT_VALIDATED or loss.p_adjusted is None else f"{loss.p_adjusted:.2g}"
             means = " | ".join(map(loss.measure.show, (loss.a, loss.b)))
-            yield f"| {title} | `{loss.flow}` | {means} | {difference(loss)} | {p} |"
+            yield f"| {title} | `{loss.flow}` | {loss.n} | {means} | {difference(loss)} | {p} |"
 
 
 def by_language(run: Run) -> Iterator[str]:
-    yield "Four conversations each: no test can reject, so no row decides anything."
+    count = run.result.conversations // 2 // len(LANGUAGES)
+    yield f"A language has {count} of the conversations: no test can reject, so no row decides anything."
     flows = list(run.result.flows)
     yield from ("", f"| measure | language | {' | '.join(f'`{flow}`' for flow in flows)} |")
     yield f"| --- | --- |{' --- |' * len(flows)}"

@@ -50,8 +50,8 @@ def english_only(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_model_that_answers_english_only_loses_all_right_answers_elsewhere(english_only):
     rows = cells_of(english_only, "answer_correctness")
-    for _, flow, english, elsewhere, difference, p in rows[:2]:
-        assert flow in ("`rag_only`", "`tools`")
+    for _, flow, turns, english, elsewhere, difference, p in rows[:2]:
+        assert flow in ("`rag_only`", "`tools`") and int(turns) > 20
         assert float(english) > 0.9 and float(elsewhere) < 0.2 and float(p) < 0.05
         assert float(difference.split()[0]) < -0.8
     languages = [row[1] for row in rows if len(row) == 4]
@@ -60,11 +60,11 @@ def test_a_model_that_answers_english_only_loses_all_right_answers_elsewhere(eng
 
 def test_a_model_that_answers_every_language_loses_nothing(tmp_path):
     page = page_of(tmp_path / "run", {user: answers[0] for user, answers in IN_ANY_LANGUAGE.items() if answers})
-    for _, _, english, elsewhere, difference, _ in cells_of(page, "answer_correctness")[:2]:
+    for _, _, _, english, elsewhere, difference, _ in cells_of(page, "answer_correctness")[:2]:
         assert english == elsewhere and difference.startswith("+0 ")
 
 
 @pytest.mark.parametrize("measure", ["refusal_accuracy", "answered", "groundedness", "answer_correctness of answers"])
 def test_a_measure_that_is_not_validated_outside_english_has_no_p_value(english_only, measure):
     rows = cells_of(english_only, measure)
-    assert rows and all("decides nothing" in row[0] and row[5] == "-" for row in rows)
+    assert rows and all("decides nothing" in row[0] and row[6] == "-" for row in rows)
