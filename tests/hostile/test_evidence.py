@@ -54,9 +54,9 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
         ["show", "--trace", run],
     ):
         assert main(command) == 1, command
-        told = capsys.readouterr().err.strip()
-        assert told.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), told
-        assert ("agentlab score" if name == "summary.json" else "from a copy") in told
+        printed = capsys.readouterr().err.strip()
+        assert printed.startswith(f"agentlab: {finished / name} was edited after the run had ended; "), printed
+        assert ("agentlab score" if name == "summary.json" else "from a copy") in printed
     assert not [name for name in ("new.jsonl", "page.html") if (tmp_path / name).exists()]
 
 
@@ -117,9 +117,9 @@ def test_run_older_than_checksums_is_read_with_a_note(finished, tmp_path, capsys
     assert f"{finished} predates checksums" in capsys.readouterr().err
     edit(tmp_path / "good.jsonl", '"check": "', '"check": "", "was": "')
     assert main(["gate", str(finished), "--baseline", str(tmp_path / "good.jsonl"), "--margin", "answer_f1=1"]) != 1
-    said = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
     for name in ("run", "good.jsonl"):
-        assert f"{name} predates checksums" in said
+        assert f"{name} predates checksums" in printed
 
 
 def test_edited_baseline_is_refused_and_a_reformatted_one_is_not(tmp_path):

@@ -59,8 +59,8 @@ def test_full_disk_is_one_line_and_the_run_continues(spec, tmp_path, capsys, nam
     assert disk.failed
     err = capsys.readouterr().err
     assert "Traceback" not in err
-    said = [line for line in err.splitlines() if line.startswith("agentlab:")]
-    assert len(said) == 1 and name in said[0] and "No space left" in said[0] and "--resume" in said[0]
+    errors = [line for line in err.splitlines() if line.startswith("agentlab:")]
+    assert len(errors) == 1 and name in errors[0] and "No space left" in errors[0] and "--resume" in errors[0]
     for file in out.glob("*.jsonl"):
         assert not file.read_bytes() or file.read_bytes().endswith(b"\n")
         assert all(json.loads(line) for line in file.read_text().splitlines())

@@ -45,8 +45,8 @@ def use(read: Callable[[], object]) -> None:
     try:
         read()
     except AgentlabError as refused:
-        told = str(refused)
-        assert "\n" not in told and len(told) < 5000, told
+        problem = str(refused)
+        assert "\n" not in problem and len(problem) < 5000, problem
 
 
 def look_at(folder: Path, baseline: Path) -> None:

@@ -117,8 +117,8 @@ def test_whatever_a_flow_hands_on_the_ledger_can_be_read_again(tmp_path):
 def test_an_odd_spec_is_one_line(tmp_path, capsys, line, said):
     (tmp_path / "spec.yaml").write_text(f"flows: [rag_only]\n{line}\n")
     assert main(["run", str(tmp_path / "spec.yaml")]) == 1
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1 and "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1 and "Traceback" not in printed
 
 
 def test_weights_that_were_swapped_with_size_and_time_kept_are_hashed_again(tmp_path):

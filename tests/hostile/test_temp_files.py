@@ -68,8 +68,8 @@ def test_a_signal_ends_a_run_with_one_line_and_nothing_is_left(tmp_path, number)
     running.send_signal(number)
     _, err = running.communicate(timeout=30)
     assert running.returncode == 128 + number
-    told = [line for line in err.decode().splitlines() if line.startswith("agentlab:")]
-    assert len(told) == 1 and "ended by a signal" in told[0] and "--resume" in told[0] and b"Traceback" not in err
+    errors = [line for line in err.decode().splitlines() if line.startswith("agentlab:")]
+    assert len(errors) == 1 and "ended by a signal" in errors[0] and "--resume" in errors[0] and b"Traceback" not in err
     assert left_in(tmp_path) == []
 
 

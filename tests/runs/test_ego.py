@@ -220,9 +220,9 @@ def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     asked_for = ["run", "--flow", "ego", "--dataset", str(tmp_path), "--model", f"scripted/{tmp_path}/replies.yaml"]
     asked_for += ["--set", "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]
     assert main([*asked_for, "--events"]) == 0
-    told = capsys.readouterr().err
-    assert "a turn 1  assistantResponse  response  A woodwind." in told
-    assert "a turn 1  subsystemMessage  LLM response: plan" in told
+    printed = capsys.readouterr().err
+    assert "a turn 1  assistantResponse  response  A woodwind." in printed
+    assert "a turn 1  subsystemMessage  LLM response: plan" in printed
 
 
 def test_prompts_come_from_files_by_module_and_name(tmp_path, monkeypatch, capsys):

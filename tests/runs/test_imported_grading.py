@@ -143,8 +143,8 @@ def test_an_answer_that_is_empty_is_no_refusal(folder, tmp_path):
 def test_impossible_amount_is_one_line_and_leaves_nothing(folder, capsys, key, value, told):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", **{key: value}))))
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    said = capsys.readouterr().err
-    assert "predictions.jsonl:1" in said and told in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "predictions.jsonl:1" in printed and told in printed and printed.count("\n") == 1
     assert not Path("run").exists()
 
 

@@ -139,9 +139,9 @@ def test_unread_keys_and_unanswered_turns_are_reported(folder, capsys):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", tokens=9))))
     rewrite(folder, lambda lines: lines.pop())
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
-    told = capsys.readouterr().err
-    assert "'tokens'" in told
-    assert "never answered 23 of 24 turns" in told
+    printed = capsys.readouterr().err
+    assert "'tokens'" in printed
+    assert "never answered 23 of 24 turns" in printed
 
 
 WRONG = {
@@ -177,9 +177,9 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
     write_rows(folder / "predictions.jsonl", rows)
     before = sorted(tmp_path.rglob("*"))
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    said = capsys.readouterr().err
-    assert told in said
-    assert len(said.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert len(printed.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -201,16 +201,16 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
 def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_path):
     (tmp_path / "answers.csv").write_text(text)
     assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 1
-    said = capsys.readouterr().err
-    assert told in said
-    assert len(said.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert len(printed.splitlines()) == 1
 
 
 def test_answers_of_any_size_are_read_and_a_line_without_end_is_named(folder, capsys):
     os.truncate(folder / "predictions.jsonl", 2**32)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    said = capsys.readouterr().err
-    assert "predictions.jsonl:49: " in said and "a line of more than" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "predictions.jsonl:49: " in printed and "a line of more than" in printed and printed.count("\n") == 1
     assert not Path("run").exists()
 
 
@@ -218,8 +218,8 @@ def test_csv_of_any_size_is_read_and_a_line_without_end_is_named(folder, tmp_pat
     (tmp_path / "answers.csv").write_text("system,conversation,turn,answer\na,q0,0,blue\n", encoding="utf-8")
     os.truncate(tmp_path / "answers.csv", 2**32)
     assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 1
-    said = capsys.readouterr().err
-    assert "answers.csv:3: " in said and "a line of more than" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "answers.csv:3: " in printed and "a line of more than" in printed and printed.count("\n") == 1
 
 
 def test_only_long_imports_and_gradings_report_progress(folder, capsys, monkeypatch):
@@ -229,10 +229,10 @@ def test_only_long_imports_and_gradings_report_progress(folder, capsys, monkeypa
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("agentlab.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     assert main(["import", "predictions", "theirs", "-o", "long"]) == 0
-    said = capsys.readouterr().err
-    read, size = re.findall(r"^bytes read: ([\d,]+) of ([\d,]+), about \d+ s left$", said, re.MULTILINE)[-1]
+    printed = capsys.readouterr().err
+    read, size = re.findall(r"^bytes read: ([\d,]+) of ([\d,]+), about \d+ s left$", printed, re.MULTILINE)[-1]
     assert read == size == f"{(folder / 'predictions.jsonl').stat().st_size:,}"
-    assert "graded: 1,000 of 2,160, about " in said and said.endswith("graded: 2,160 of 2,160, about 0 s left\n")
+    assert "graded: 1,000 of 2,160, about " in printed and printed.endswith("graded: 2,160 of 2,160, about 0 s left\n")
     assert main(["score", "long"]) == 0
     assert "graded: 2,160 of 2,160" in capsys.readouterr().err
 

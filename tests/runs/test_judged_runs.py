@@ -109,9 +109,9 @@ def test_every_view_shows_agreement_beside_the_judge(capsys):
     capsys.readouterr()
     for command in ("show", "compare"):
         assert main([command, "run"]) == 0
-        told = " ".join(capsys.readouterr().out.split())
-        assert "judge_correct by reader passes 8 of 8 (reference)" in told and "8 of 8 (injection)" in told
-        assert "kappa 0.00" in told and "two - one -1.000" in told
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "judge_correct by reader passes 8 of 8 (reference)" in printed and "8 of 8 (injection)" in printed
+        assert "kappa 0.00" in printed and "two - one -1.000" in printed
 
 
 def test_a_judge_that_calls_everything_partly_right_passes_everything():

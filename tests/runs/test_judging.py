@@ -195,8 +195,8 @@ def test_a_bad_file_of_labels_is_one_line(run, tmp_path, capsys, text, told):
     (tmp_path / "judge.yaml").write_text('loop: true\nreplies: [\'{"verdict": "yes"}\']\n')
     given = ["--model", f"scripted/{tmp_path}/judge.yaml", "--recordings", str(tmp_path / "rec")]
     assert main(["judge", str(run.path), *given, "--labels", str(tmp_path / "labels.csv")]) == 1
-    said = capsys.readouterr().err
-    assert told in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert told in printed and printed.count("\n") == 1
 
 
 def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
@@ -255,5 +255,5 @@ def test_imported_answers_without_their_documents_cannot_be_judged_by_them(impor
 def test_turns_are_counted_from_0_up(wrong, capsys):
     for option in ("--known-answers", "--suggest"):
         assert main(["judge", "run", option, wrong]) == 1
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1 and f"expected an integer >= 0, not {wrong!r}" in said
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1 and f"expected an integer >= 0, not {wrong!r}" in printed

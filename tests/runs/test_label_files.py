@@ -92,5 +92,5 @@ def test_ids_that_a_spreadsheet_would_run_are_read_back_by_their_own_name(ask, c
     assert len(cells()) == 12 and {row["label"] for row in cells()} == {"1"}
     capsys.readouterr()
     assert ask("--suggest", "3") == 0
-    said = capsys.readouterr().out
-    assert "12 human labels" in said and "0 replies to label" in said
+    printed = capsys.readouterr().out
+    assert "12 human labels" in printed and "0 replies to label" in printed

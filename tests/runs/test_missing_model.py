@@ -41,10 +41,10 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path, ca
 )
 def test_a_model_that_cannot_be_had_is_one_line_and_not_a_failed_turn_each(recorded, capsys, command, told):
     assert main(command) == 1
-    said = capsys.readouterr()
-    (line,) = [line for line in said.err.splitlines() if line.startswith("agentlab: ")]
+    printed = capsys.readouterr()
+    (line,) = [line for line in printed.err.splitlines() if line.startswith("agentlab: ")]
     assert line.startswith(told)
-    assert "compared with" not in said.out and "FAILED" not in said.out and "failed" not in said.out
+    assert "compared with" not in printed.out and "FAILED" not in printed.out and "failed" not in printed.out
 
 
 def test_complete_recording_needs_no_key(recorded, capsys):
@@ -65,8 +65,8 @@ def test_unavailable_model_is_refused_at_once_and_the_chat_keeps_its_own(typed, 
 def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
     with pytest.raises(AssertionError):
         typed("ego", ["Hello"], ["x"], "--data", "my-agnet")
-    told = capsys.readouterr().err
-    assert told == "agentlab: flow 'ego': data: there is no folder my-agnet; make it, or name another\n"
+    printed = capsys.readouterr().err
+    assert printed == "agentlab: flow 'ego': data: there is no folder my-agnet; make it, or name another\n"
     assert not Path("my-agnet").exists()
 
 

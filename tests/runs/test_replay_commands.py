@@ -33,8 +33,8 @@ def test_the_command_line_replays_and_explains(dataset, recorded, tmp_path, caps
     assert main(["run", str(spec), "--mode", "replay", "--out", str(tmp_path / "r2")]) == 0
     assert "6 reused, 0 new" in capsys.readouterr().out
     assert main(["replay", str(spec), "--explain", "--set", "generation.max_tokens=9"]) == 1
-    told = capsys.readouterr().out
-    assert "NOT RECORDED: 6" in told and told.count("max_tokens is 9, was 256") >= 6
+    printed = capsys.readouterr().out
+    assert "NOT RECORDED: 6" in printed and printed.count("max_tokens is 9, was 256") >= 6
     assert (
         main(["run", str(spec), "--mode", "auto", "--set", "generation.max_tokens=9", "--out", str(tmp_path / "r3")])
         == 0
@@ -58,8 +58,8 @@ def test_a_broken_run_folder_is_one_line(dataset, tmp_path, capsys, file, conten
     play(dataset, "live", tmp_path / "bad", flows=["rag_only", "tools"])
     (tmp_path / "bad" / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     assert main(["compare", str(tmp_path / "bad"), str(tmp_path / "good")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("agentlab: ") and printed.count("\n") == 1 and "Traceback" not in printed
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_broken_ledger_is_one_line_and_comparisons_ignore_it(dataset, tmp_path, 
     assert main(["compare", str(tmp_path / "run")]) == 0
     assert "predates checksums" in capsys.readouterr().err
     assert main(["show", "--trace", str(tmp_path / "run"), "c0"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("agentlab: ") and told.count("\n") == 1 and "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("agentlab: ") and printed.count("\n") == 1 and "Traceback" not in printed

@@ -119,8 +119,8 @@ def test_a_run_that_is_not_there_or_not_finished_is_one_line(tmp_path, own_home,
     (run / "summary.json").unlink()
     target = run if missing == "unfinished" else tmp_path / "nowhere"
     assert main(["report", str(target), "-o", str(tmp_path / "page.html")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("agentlab: ") and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("agentlab: ") and printed.count("\n") == 1
 
 
 def test_a_run_shows_its_page_in_a_notebook_in_a_frame_that_cannot_reach_out(tmp_path, own_home):

@@ -116,9 +116,9 @@ def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content
     elif content is not None:
         (pack / "published.json").write_text(content)
     assert main(["reproduce", str(pack), "-o", str(tmp_path / "run")]) == 1
-    said = capsys.readouterr().err
-    assert told in said
-    assert len(said.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert len(printed.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 

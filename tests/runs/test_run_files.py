@@ -85,8 +85,8 @@ def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, caps
     file.write_text("".join(json.dumps(row) + "\n" for row in lines(file) if row["kind"] != "message"))
     unseal(run.path)
     assert main(["show", "--trace", str(run.path), "c0"]) == 1
-    said = capsys.readouterr().err
-    assert "rag_only/c0/0" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "rag_only/c0/0" in printed and printed.count("\n") == 1
 
 
 def test_tables_and_comparisons_read_turn_rows_alone(tmp_path, own_home, capsys):

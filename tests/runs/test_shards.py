@@ -323,5 +323,5 @@ def test_failed_shard_is_one_line_and_the_run_continues(recorded, tmp_path, caps
     spec.write_text(json.dumps({**about, "model": "scripted/no"}))
     run = ["run", str(spec), "--executor", "processes", "--workers", "1", "--out", str(tmp_path / "run")]
     assert main([*run, "--mode", "replay", "--recordings", str(tmp_path / "none")]) == 1
-    told = capsys.readouterr().err
-    assert "Traceback" not in told and "there are no recordings" in told
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed and "there are no recordings" in printed

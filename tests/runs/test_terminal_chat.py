@@ -63,8 +63,8 @@ def test_saved_chat_replays_without_a_model(typed, monkeypatch, capsys):
     assert command is not None
     Path("replies.yaml").unlink()
     assert main(command[1].split()) == 0
-    said = capsys.readouterr().out
-    assert "3 reused, 0 new" in said and "NOT RECORDED" not in said
+    printed = capsys.readouterr().out
+    assert "3 reused, 0 new" in printed and "NOT RECORDED" not in printed
     turns = json.loads(Path("wide/conversations.jsonl").read_text())["turns"]
     assert [turn["user"] for turn in turns] == ["How wide?", "And how high?"]
 
@@ -191,8 +191,8 @@ def test_chat_with_initial_facts_replays_with_them(typed, capsys):
     row = json.loads(Path("played/conversations.jsonl").read_text())
     assert row["memory"] == "memory" and len(row["turns"]) == 1
     assert main(["run", "played/spec.yaml", "--out", "again"]) == 0
-    said = capsys.readouterr().out
-    assert "0 new" in said and "NOT RECORDED" not in said
+    printed = capsys.readouterr().out
+    assert "0 new" in printed and "NOT RECORDED" not in printed
     assert "Anna plays the oboe." in Path("again/calls.jsonl").read_text()
     Path("played/conversations.jsonl").write_text(json.dumps({**row, "memory": None}))
     main(["run", "played/spec.yaml", "--out", "without"])

@@ -93,8 +93,8 @@ def test_data_folder_of_an_agent_is_saved_and_a_replay_leaves_it(typed, capsys):
     typed("ego", ["What do I play?", "/save played"], EGO_REPLIES, *with_data)
     before = {file: file.read_bytes() for file in known.parent.iterdir()}
     assert main(["run", "played/spec.yaml", "--out", "again"]) == 0
-    said = capsys.readouterr().out
-    assert " 0 new" in said and "NOT RECORDED" not in said
+    printed = capsys.readouterr().out
+    assert " 0 new" in printed and "NOT RECORDED" not in printed
     assert "Anna plays the oboe." in Path("again/calls.jsonl").read_text()
     assert {file: file.read_bytes() for file in known.parent.iterdir()} == before
 
@@ -102,8 +102,8 @@ def test_data_folder_of_an_agent_is_saved_and_a_replay_leaves_it(typed, capsys):
 def test_a_forked_layered_agent_replays(typed, capsys):
     typed("ego", ["I am Anna.", "I play the oboe.", "/fork 2", "And now?", "/save forked"], EGO_REPLIES, *EGO)
     assert main(["run", "forked/spec.yaml"]) == 0
-    said = capsys.readouterr().out
-    assert " 0 new" in said and "NOT RECORDED" not in said
+    printed = capsys.readouterr().out
+    assert " 0 new" in printed and "NOT RECORDED" not in printed
 
 
 def test_memory_command_tells_empty_from_none(typed):

@@ -123,8 +123,8 @@ def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypa
     Path("replies.yaml").unlink()
     monkeypatch.setitem(sys.modules, "mcp", None)
     assert main(["run", "said/spec.yaml", "--out", "again"]) == 0
-    told = capsys.readouterr().out
-    assert "0 new" in told and "NOT RECORDED" not in told
+    printed = capsys.readouterr().out
+    assert "0 new" in printed and "NOT RECORDED" not in printed
     assert "said by the server" in Path("again/calls.jsonl").read_text()
 
 

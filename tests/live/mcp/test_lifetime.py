@@ -23,8 +23,8 @@ async def test_a_call_that_takes_too_long_is_an_error_and_the_next_one_works(our
     server = server_of(ours)
     hung = json.loads(await call(session, "person", who="a"))["pid"]
     server._seconds = 0.3
-    told = await call(session, "hang")
-    assert told == "Error: hang: the MCP server ours did not answer within 0.3 seconds"
+    result = await call(session, "hang")
+    assert result == "Error: hang: the MCP server ours did not answer within 0.3 seconds"
     assert await gone(hung), "it is killed, though it ignores being told to end"
     server._seconds = 20.0
     assert await call(session, "add", a=1, b=2) == "3"
@@ -45,8 +45,8 @@ async def test_slow_call_does_not_end_other_calls(ours):
 async def test_a_server_that_dies_is_started_again(ours):
     session = session_with(*ours.tools)
     first = json.loads(await call(session, "person", who="a"))["pid"]
-    told = await call(session, "die")
-    assert told == "Error: die: the MCP server ours ended before it answered; it is started again for the next call"
+    result = await call(session, "die")
+    assert result == "Error: die: the MCP server ours ended before it answered; it is started again for the next call"
     second = json.loads(await call(session, "person", who="b"))["pid"]
     assert second != first
     os.kill(second, 9)
@@ -108,8 +108,8 @@ async def test_a_server_has_its_own_time_limit(opened):
     manager = await opened({"ours": {**OURS, "timeout": 6}})
     session = session_with(*manager.tools)
     assert await call(session, "add", a=1, b=1) == "2"
-    told = await call(session, "wait", seconds=60)
-    assert told == "Error: wait: the MCP server ours did not answer within 6 seconds"
+    result = await call(session, "wait", seconds=60)
+    assert result == "Error: wait: the MCP server ours did not answer within 6 seconds"
 
 
 async def test_progress_extends_the_time_of_a_call_and_silence_does_not(ours):

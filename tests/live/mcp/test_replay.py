@@ -29,8 +29,8 @@ async def test_calls_are_recorded_and_replayed_without_any_server(opened, tmp_pa
     recorded = session_with(*live.tools, recorder=recorder(tmp_path / "rec", "record"))
 
     async def play(session: Any) -> list[str]:
-        said = [await call(session, "count"), await call(session, "count"), await call(session, "echo", text="a")]
-        return [*said, await call(session, "fail", why="x"), await call(session, "count")]
+        result = [await call(session, "count"), await call(session, "count"), await call(session, "echo", text="a")]
+        return [*result, await call(session, "fail", why="x"), await call(session, "count")]
 
     answers = await play(recorded)
     assert answers == ["1", "2", "a", "Error: Error executing tool fail: x", "3"], "asked again, it is called again"

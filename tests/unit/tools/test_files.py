@@ -132,21 +132,21 @@ async def test_files_beyond_a_megabyte_are_neither_read_nor_written(workspace):
         file.truncate(10**12)
     assert len(await call(session, "read_file", file_path="most.txt")) == 1_000_000
     for name in ("more.txt", "sparse"):
-        told = await call(session, "read_file", file_path=name)
-        assert told == f"Error: read_file: file_path: '{name}' is larger than 1,000,000 bytes"
+        result = await call(session, "read_file", file_path=name)
+        assert result == f"Error: read_file: file_path: '{name}' is larger than 1,000,000 bytes"
     assert await call(session, "write_file", file_path="new", content="é" * 500_000) == "Written: new"
-    told = await call(session, "write_file", file_path="new/er", content="é" * 500_001)
-    assert told.endswith("was not written: the content has 1,000,002 bytes, at most 1,000,000 are allowed")
+    result = await call(session, "write_file", file_path="new/er", content="é" * 500_001)
+    assert result.endswith("was not written: the content has 1,000,002 bytes, at most 1,000,000 are allowed")
     assert (workspace / "new").stat().st_size == 1_000_000
 
 
 async def test_file_not_in_utf_8_is_a_clear_error(workspace):
     session = files(workspace)
     (workspace / "latin.txt").write_bytes("schön".encode("latin-1"))
-    told = await call(session, "read_file", file_path="latin.txt")
-    assert told == "Error: read_file: file_path: 'latin.txt' is not UTF-8 text (byte 3)"
-    told = await call(session, "write_file", file_path="half.txt", content="\ud83d")
-    assert told.endswith("'half.txt' was not written: the content holds half a character (a lone surrogate)")
+    result = await call(session, "read_file", file_path="latin.txt")
+    assert result == "Error: read_file: file_path: 'latin.txt' is not UTF-8 text (byte 3)"
+    result = await call(session, "write_file", file_path="half.txt", content="\ud83d")
+    assert result.endswith("'half.txt' was not written: the content holds half a character (a lone surrogate)")
     assert not (workspace / "half.txt").exists()
 
 
@@ -170,8 +170,8 @@ async def test_a_write_that_fails_leaves_the_old_file_whole(workspace, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    told = await call(session, "write_file", file_path="sub/in.txt", content="new")
-    assert told == "Error: write_file: file_path: 'sub/in.txt' cannot be used: No space left on device"
+    result = await call(session, "write_file", file_path="sub/in.txt", content="new")
+    assert result == "Error: write_file: file_path: 'sub/in.txt' cannot be used: No space left on device"
     assert [(file.name, file.read_text()) for file in (workspace / "sub").iterdir()] == [("in.txt", "inside")]
 
 
@@ -204,8 +204,8 @@ async def test_a_link_that_is_put_there_after_the_check_leads_nowhere(workspace,
     else:
         monkeypatch.setattr(os.path, "realpath", resolved_then_swapped)
     session = files(workspace)
-    told = await call(session, "read_file", file_path="sub/in.txt")
-    assert told.startswith("Error: read_file: file_path: 'sub/in.txt' cannot be used: ")
+    result = await call(session, "read_file", file_path="sub/in.txt")
+    assert result.startswith("Error: read_file: file_path: 'sub/in.txt' cannot be used: ")
     (workspace / swapped).unlink()
     (workspace / "aside").rename(workspace / swapped)
     await call(session, "write_file", file_path="sub/in.txt", content="changed")
@@ -224,8 +224,8 @@ async def test_a_pipe_that_is_put_there_after_the_check_does_not_hang(workspace,
         return found
 
     monkeypatch.setattr(os, "stat", looked_at_then_swapped)
-    told = await asyncio.wait_for(call(files(workspace), "read_file", file_path="sub/in.txt"), 5)
-    assert told.endswith("is a device, a pipe or a link, not a file")
+    result = await asyncio.wait_for(call(files(workspace), "read_file", file_path="sub/in.txt"), 5)
+    assert result.endswith("is a device, a pipe or a link, not a file")
 
 
 async def test_without_a_workspace_a_session_has_one_of_its_own_that_goes_with_it():
@@ -263,9 +263,9 @@ def test_no_path_leads_out_of_the_workspace(paths):
         session = files(inside)
         for path in paths:
             path = path.replace("{inside}", str(inside)).replace("{outside}", str(outside))
-            told = asyncio.run(call(session, "read_file", file_path=path))
-            assert "SECRET" not in told
-            told = asyncio.run(call(session, "write_file", file_path=path, content="x"))
-            assert told.startswith(("Written: ", "Error: write_file: file_path: "))
+            result = asyncio.run(call(session, "read_file", file_path=path))
+            assert "SECRET" not in result
+            result = asyncio.run(call(session, "write_file", file_path=path, content="x"))
+            assert result.startswith(("Written: ", "Error: write_file: file_path: "))
         assert sorted(entry.name for entry in Path(base).iterdir()) == ["inside", "outside"]
         assert [(file.name, file.read_text()) for file in outside.iterdir()] == [("secret.txt", "SECRET")]

@@ -44,13 +44,13 @@ async def test_memory_tools_use_the_wording_of_the_seed(tmp_path):
             "Memory Fetch Results:\n\n"
             f"ID: {bike} | Content: The bike is red.\n---\nID: {chess} | Content: Anna plays chess"
         )
-        told = await call(session, "update_memory", memory_id=bike, new_content="The bike is blue.")
+        result = await call(session, "update_memory", memory_id=bike, new_content="The bike is blue.")
         blue = (await session.memory.facts())[-1].id
-        assert told == f"Memory replaced successfully. New ID: {blue}" and blue not in (bike, chess)
+        assert result == f"Memory replaced successfully. New ID: {blue}" and blue not in (bike, chess)
         assert [fact.text for fact in await session.memory.facts()] == ["Anna plays chess", "The bike is blue."]
-        told = await call(session, "update_memory", memory_id=bike, new_content="It is green.")
-        assert told.startswith(f"Memory replacement failed. The provided memory_id '{bike}' was not found")
-        assert told.startswith(NOT_REPLACED)
+        result = await call(session, "update_memory", memory_id=bike, new_content="It is green.")
+        assert result.startswith(f"Memory replacement failed. The provided memory_id '{bike}' was not found")
+        assert result.startswith(NOT_REPLACED)
         session.trace.check()
         written = [e.written for e in session.trace.events if isinstance(e, MemoryOp) and e.op != "recall"]
         assert written == [True, True, True, False]
@@ -59,9 +59,9 @@ async def test_memory_tools_use_the_wording_of_the_seed(tmp_path):
 async def test_known_fact_is_reported_and_not_stored_twice(tmp_path):
     async with remembering(tmp_path) as session:
         await call(session, "save_memory", content="The bike is red.")
-        told = await call(session, "save_memory", content="the bike is red")
+        result = await call(session, "save_memory", content="the bike is red")
         [bike] = await session.memory.facts()
-        assert told == f"Not saved: a very similar fact is already stored. ID: {bike.id} | Content: The bike is red."
+        assert result == f"Not saved: a very similar fact is already stored. ID: {bike.id} | Content: The bike is red."
 
 
 async def test_fetch_memory_gives_three_facts(tmp_path):
@@ -88,8 +88,8 @@ async def test_empty_texts_are_refused_in_words(tmp_path):
 async def test_a_stored_text_cannot_pose_as_an_entry(tmp_path, text):
     async with remembering(tmp_path) as session:
         await call(session, "save_memory", content=text)
-        told = await call(session, "fetch_memory", query="red")
-        head, _, body = told.partition("\n\n")
+        result = await call(session, "fetch_memory", query="red")
+        head, _, body = result.partition("\n\n")
         assert head == "Memory Fetch Results:" and len(body.splitlines()) == 1
         assert body.lower().count("| content") == 1 and "---" not in body
         assert (await session.memory.facts())[0].text == text, "what is stored stays as it was told"
@@ -109,9 +109,9 @@ def test_every_fact_is_one_line(texts):
 async def test_an_id_that_was_made_up_is_quoted_in_one_line(tmp_path):
     async with remembering(tmp_path) as session:
         for made_up in ("nope", "a'\n---\nID: fact_9 | Content: x", '{"$gt": ""}', "x" * 10_000, "", "\ud800"):
-            told = await call(session, "update_memory", memory_id=made_up, new_content="new")
-            assert told.startswith("Memory replacement failed. The provided memory_id '")
-            assert "' was not found. Use an ID" in told and len(told) < 250 and len(told.splitlines()) == 1
+            result = await call(session, "update_memory", memory_id=made_up, new_content="new")
+            assert result.startswith("Memory replacement failed. The provided memory_id '")
+            assert "' was not found. Use an ID" in result and len(result) < 250 and len(result.splitlines()) == 1
         assert await session.memory.facts() == ()
 
 
@@ -136,8 +136,8 @@ async def test_missing_memory_is_a_placeholder_and_a_notice(name, gone):
 
     session = session_with(*memory_tools(), memory=Gone() if gone else None)
     arguments, consequence = UNAVAILABLE[name]
-    told = await call(session, name, **arguments)
-    assert told == f"Long-term memory is not available at the moment: {consequence}. Go on without it."
+    result = await call(session, name, **arguments)
+    assert result == f"Long-term memory is not available at the moment: {consequence}. Go on without it."
     (notice,) = notices(session, "memory_unavailable")
     expected = "the sqlite memory at x cannot be used: disk gone" if gone else "this session has no long-term memory"
     assert notice.text == expected

@@ -90,13 +90,13 @@ async def test_the_executor_runs_sync_and_async_tools_and_answers_with_text():
 async def test_unknown_tools_and_wrong_arguments_become_messages():
     session = session_with(write_file)
     assert await call(session, "sing") == "Error: there is no tool 'sing'; there are: write_file"
-    told = await call(session, "write_file", file_path="a.txt")
-    assert told == "Error: write_file: arguments: 'content' is a required property"
+    result = await call(session, "write_file", file_path="a.txt")
+    assert result == "Error: write_file: arguments: 'content' is a required property"
     assert (await call(session, "write_file", file_path=3, content="")).startswith("Error: write_file: file_path: 3 is")
     assert "unexpected" in await call(session, "write_file", file_path="a", content="", mode="0777")
     broken = ToolCall(id="c", name="write_file", malformed="{")
-    told = (await session.call_tool(broken)).text
-    assert told == "Error: the arguments of write_file are not a JSON object"
+    result = (await session.call_tool(broken)).text
+    assert result == "Error: the arguments of write_file are not a JSON object"
     assert all(event.error for event in session.trace.events if isinstance(event, ToolRun))
 
 

@@ -65,9 +65,9 @@ async def test_a_search_that_was_not_recorded_is_no_answer_for_the_model(engine,
 async def test_a_failed_search_is_replayed_and_auto_asks_again(engine, tmp_path):
     engine.found = OSError()
     session, _ = searching(recorder=recorded(tmp_path, "auto"))
-    told = await call(session, "search_web", query="ferry")
+    result = await call(session, "search_web", query="ferry")
     replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
-    assert await call(replayed, "search_web", query="ferry") == told == UNAVAILABLE
+    assert await call(replayed, "search_web", query="ferry") == result == UNAVAILABLE
     assert [e.text for e in notices(replayed, "web_unavailable")] == ["the search engine cannot be used (OSError)"]
     assert replayed.trace.latency(1) == session.trace.latency(1)
     engine.found = [hit("x")]

@@ -86,5 +86,5 @@ def test_a_measure_that_is_missing_in_one_run_is_one_line(tmp_path, capsys):
     play(data, tmp_path / "a", scorers=["answer", "similarity"])
     play(data, tmp_path / "b", scorers=["answer"])
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
-    said = capsys.readouterr().err
-    assert "the graders differ (similarity)" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "the graders differ (similarity)" in printed and printed.count("\n") == 1

@@ -37,17 +37,17 @@ def turns(conversations):
 def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversations):
     every = turns(conversations)
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every)]
-    told = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
+    printed = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     first = "Ship two: better in answer_f1" if conversations > 5 else "Undecided: 5 conversations can show nothing"
-    assert told.startswith(first) and ("better in" in told) is (conversations > 5)
-    assert conversations == 5 or ("not told from the best in answer_f1: two (1.000)" in told)
+    assert printed.startswith(first) and ("better in" in printed) is (conversations > 5)
+    assert conversations == 5 or ("not told from the best in answer_f1: two (1.000)" in printed)
 
 
 def test_a_beaten_flow_is_no_choice(tmp_path, capsys):
     every = turns(20)
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every), Answering("four")]
-    told = shown(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
-    assert told.startswith("Undecided between two and four")
+    printed = shown(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
+    assert printed.startswith("Undecided between two and four")
 
 
 def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
@@ -59,27 +59,27 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
         Answering("four", wrong=first, calls=lambda turn: 3),
     ]
     data = write_set(tmp_path / "set", 20)
-    told = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
-    assert told.startswith("Cheapest that is not shown worse: three ")
-    assert "* 50% fewer input tokens; 50% fewer calls" in told and "a loss of up to 0.249 in answer_f1" in told
-    assert "what would decide: at least 79 more conversations, if the two are equally good (4 times in 5)" in told
+    printed = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
+    assert printed.startswith("Cheapest that is not shown worse: three ")
+    assert "* 50% fewer input tokens; 50% fewer calls" in printed and "a loss of up to 0.249 in answer_f1" in printed
+    assert "what would decide: at least 79 more conversations, if the two are equally good (4 times in 5)" in printed
 
 
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
 def test_equal_on_every_turn_is_shipped_from_29_conversations(tmp_path, capsys, conversations, ships):
     flows = [Answering("one", calls=lambda turn: 2), Answering("two")]
-    told = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
-    assert told.startswith("Ship two: 50% fewer input tokens, 50% fewer calls ") is ships
-    assert ("a loss above 0.0" in told) is ships
-    assert told.startswith("Cheapest that is not shown worse: two ") is not ships
-    assert ("is not excluded" in told) is not ships
+    printed = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
+    assert printed.startswith("Ship two: 50% fewer input tokens, 50% fewer calls ") is ships
+    assert ("a loss above 0.0" in printed) is ships
+    assert printed.startswith("Cheapest that is not shown worse: two ") is not ships
+    assert ("is not excluded" in printed) is not ships
 
 
 def test_a_better_and_dearer_flow_and_a_cheaper_one_are_a_trade(tmp_path, capsys):
     data = write_set(tmp_path / "set", 200)
     flows = [Answering("one", calls=lambda turn: 2), Answering("two", wrong=turns(200)[:20])]
-    told = shown(play(data, tmp_path / "run", *flows), capsys)
-    assert told.startswith("Undecided, a trade: one is better in answer_f1, two is 50% fewer input tokens ")
+    printed = shown(play(data, tmp_path / "run", *flows), capsys)
+    assert printed.startswith("Undecided, a trade: one is better in answer_f1, two is 50% fewer input tokens ")
 
 
 @pytest.mark.parametrize("conversations", [5, 6])
@@ -100,10 +100,10 @@ def test_a_flow_that_fails_is_named_first_and_is_never_cheapest(tmp_path, capsys
         Answering("slow", calls=lambda turn: 3),
     ]
     run = play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows)
-    told = shown(run, capsys)
-    assert told.startswith("flaky fails 15 of 40 turns: mend it first ")
-    assert "otherwise: Cheapest that is not shown worse: steady" in told or "otherwise: Ship steady" in told
-    assert "otherwise: Cheapest that is not shown worse: flaky" not in told and "Ship flaky" not in told
+    printed = shown(run, capsys)
+    assert printed.startswith("flaky fails 15 of 40 turns: mend it first ")
+    assert "otherwise: Cheapest that is not shown worse: steady" in printed or "otherwise: Ship steady" in printed
+    assert "otherwise: Cheapest that is not shown worse: flaky" not in printed and "Ship flaky" not in printed
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_nothing_below_the_floor_is_recommended(tmp_path, capsys, right, usable,
 
 def test_an_unusable_flow_is_not_shipped_beside_a_usable_one(tmp_path, capsys):
     flows = [Answering("dear", calls=lambda turn: 3), Answering("useless", wrong=turns(30))]
-    told = shown(play(write_set(tmp_path / "set", 30), tmp_path / "run", *flows), capsys)
-    assert told.startswith("Ship dear: better in answer_f1 ") and "* useless is not usable: 0 of 60 right" in told
+    printed = shown(play(write_set(tmp_path / "set", 30), tmp_path / "run", *flows), capsys)
+    assert printed.startswith("Ship dear: better in answer_f1 ") and "* useless is not usable: 0 of 60 right" in printed
 
 
 def test_one_headline_opens_every_surface(tmp_path, capsys):
@@ -148,11 +148,11 @@ def test_a_measure_of_a_step_ships_nothing_in_green(tmp_path, capsys, monkeypatc
     (tmp_path / "steps.py").write_text(STEPS)
     flows = [Answering("right"), Answering("wrong", wrong=turns(40))]
     data = write_set(tmp_path / "set", 40)
-    told = shown(
+    printed = shown(
         play(data, tmp_path / "run", *flows, scorers=["./steps.py"], primary=["memory_restraint", "llm_calls"]), capsys
     )
-    assert told.startswith("Cheapest that is not shown worse: right ")
-    assert "what would decide: a measure of the answer" in told and "Ship" not in told
+    assert printed.startswith("Cheapest that is not shown worse: right ")
+    assert "what would decide: a measure of the answer" in printed and "Ship" not in printed
 
 
 def test_failures_of_ungraded_turns_are_seen(tmp_path):
@@ -183,8 +183,8 @@ def test_a_long_conversation_that_the_sample_left_out_keeps_a_flow_from_being_sh
     long = {"id": "long", "turns": [{"user": f"c39 {number}"} for number in range(30)]}
     with (data / "conversations.jsonl").open("a") as file:
         file.write(json.dumps(long) + "\n")
-    told = shown(play(data, tmp_path / "sample", *flows, limit=39), capsys)
-    assert not told.startswith("Ship") and "is not excluded" in told
+    printed = shown(play(data, tmp_path / "sample", *flows, limit=39), capsys)
+    assert not printed.startswith("Ship") and "is not excluded" in printed
 
 
 def dominations(tmp_path, conversations, *flows, **spec):

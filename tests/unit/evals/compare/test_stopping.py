@@ -51,9 +51,9 @@ def test_collapse_stops_the_run_at_the_first_look_and_reports_the_saving(before,
 def test_stopped_run_lists_worse_measures_and_counts_the_rest(before, tmp_path):
     flow = Answering(wrong=EVERY, calls=lambda turn: 1 + (int(turn[0][1:]) % 5 == 0))
     _, verdict = gate(before, tmp_path / "run", flow)
-    said = summary_lines(verdict)
-    assert said[2].startswith("answer_f1 of answering 1.000 -> 0.000: worse beyond margin")
-    assert said[3] == "also deciding: 1 undecided"
+    printed = summary_lines(verdict)
+    assert printed[2].startswith("answer_f1 of answering 1.000 -> 0.000: worse beyond margin")
+    assert printed[3] == "also deciding: 1 undecided"
 
 
 def test_equal_run_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):

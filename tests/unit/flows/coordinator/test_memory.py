@@ -102,8 +102,8 @@ async def test_a_message_that_was_repeated_is_recalled_once_and_kept_twice(memor
     session, model = setup(replies, memory=memory, distinct_memories=distinct)
     await say(session, "I like tea.", "I like tea.", "Do I like tea?")
     assert len(await memory.facts()) == 2
-    told = model.requests[2].messages[-1].text
-    assert told.count("user: I like tea.") == times and "Noted again." in told, "the newest one is recalled"
+    message = model.requests[2].messages[-1].text
+    assert message.count("user: I like tea.") == times and "Noted again." in message, "the newest one is recalled"
 
 
 async def test_episodes_with_other_messages_are_recalled_together(memory):

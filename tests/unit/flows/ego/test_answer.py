@@ -32,8 +32,8 @@ async def test_several_results_reach_the_bubble_as_an_object():
         }
     )
     await say(session, "What is an oboe?")
-    told = prompts(model, "bubble")[0].partition("an instruction):\n")[2].partition("\n\nThe user's")[0]
-    result = json.loads(told)
+    prompt = prompts(model, "bubble")[0].partition("an instruction):\n")[2].partition("\n\nThe user's")[0]
+    result = json.loads(prompt)
     assert (result["type"], len(result["response"]), result["complete"]) == ("steps", 2, True)
 
 

@@ -101,8 +101,8 @@ async def test_second_attempt_answers_from_the_results_of_both():
         first, second = prompts(model, name)
         assert "It has a reed." not in first and "It has a reed." in second
     assert "1. earlier attempt: search" in prompts(model, "evaluate")[1]
-    told = prompts(model, "bubble")[0]
-    assert "It has a reed." in told and "It is a woodwind." in told
+    prompt = prompts(model, "bubble")[0]
+    assert "It has a reed." in prompt and "It is a woodwind." in prompt
 
 
 async def test_better_first_attempt_reaches_the_reply_alone():

@@ -144,8 +144,8 @@ async def test_reply_is_whole_in_the_next_turn_whatever_the_filter_selects():
     session, model = agent(replies={"bubble": [json.dumps({"chat": "Ten things.", "canvas": LONG}), USUAL["bubble"]]})
     await say(session, "List ten things.", "Expand on item 8.")
     for name in ("relevance", "plan", "bubble"):
-        told = prompts(model, name)[-1]
-        assert "8. thing 8" in told and "10. thing 10" in told and "[ego user] List ten things." in told
+        prompt = prompts(model, name)[-1]
+        assert "8. thing 8" in prompt and "10. thing 10" in prompt and "[ego user] List ten things." in prompt
 
 
 async def test_reflection_after_ten_steps_has_the_message_and_truncated_results():
@@ -195,5 +195,5 @@ async def test_message_over_all_budgets_fails_the_turn_and_the_chat_continues():
 async def test_retrieval_can_be_narrowed_to_modules_and_kinds(narrowed, seen, unseen, relevance):
     session, model = agent(relevance=relevance, **narrowed)
     await say(session, "I play the oboe.", "And you?")
-    told = prompts(model, "relevance" if relevance else "plan")[-1]
-    assert all(tag in told for tag in seen) and not [tag for tag in unseen if tag in told]
+    prompt = prompts(model, "relevance" if relevance else "plan")[-1]
+    assert all(tag in prompt for tag in seen) and not [tag for tag in unseen if tag in prompt]

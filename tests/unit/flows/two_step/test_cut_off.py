@@ -21,9 +21,9 @@ async def test_arguments_that_were_cut_off_are_called_that(reason, named):
     replies = [choose("write_file"), stopped('{"content": "a long', reason), NONE, "Done."]
     session, model = setup(chatbox, replies, write)
     await chatbox.respond(ANN, session)
-    told = model.requests[-1].messages[-1].text
-    assert told.startswith("Tool write_file failed.") and write.asked == []
-    assert ("the reply was cut off after 12 tokens" in told) == named
+    message = model.requests[-1].messages[-1].text
+    assert message.startswith("Tool write_file failed.") and write.asked == []
+    assert ("the reply was cut off after 12 tokens" in message) == named
 
 
 @pytest.mark.parametrize(("reason", "kept"), [("length", 1_100), ("stop", 5_000)])
@@ -32,8 +32,8 @@ async def test_arguments_without_end_do_not_fill_every_prompt_to_come(reason, ke
     write = Tool("write_file", "Written.")
     session, model = setup(chatbox, [choose("write_file"), stopped(text, reason), NONE, "Done."], write)
     await chatbox.respond(ANN, session)
-    told = model.requests[-1].messages[-1].text
-    assert (told.count("a") >= kept) == (reason == "stop"), "what was written to a file is kept whole"
+    message = model.requests[-1].messages[-1].text
+    assert (message.count("a") >= kept) == (reason == "stop"), "what was written to a file is kept whole"
 
 
 async def test_a_choice_that_was_cut_off_is_called_that():

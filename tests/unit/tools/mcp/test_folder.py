@@ -30,8 +30,8 @@ def data(tmp_path: Path) -> Path:
 async def test_a_local_tool_that_takes_too_long_is_given_up(data):
     (data / "tools" / "sleepy.py").write_text(SLEEPY)
     async with await ToolManager.open(data, timeout_seconds=0.05) as manager:
-        told = await call(session_with(*manager.tools), "sleepy", seconds=60)
-    assert told == "Error: sleepy did not finish within 0.05 seconds"
+        result = await call(session_with(*manager.tools), "sleepy", seconds=60)
+    assert result == "Error: sleepy did not finish within 0.05 seconds"
 
 
 @pytest.mark.slow
@@ -55,9 +55,9 @@ async def test_late_result_of_a_local_tool_is_ignored(data):
         "import time\nPARAMETERS = {}\ndef execute(arguments):\n    time.sleep(0.1)\n    return 'late'\n"
     )
     async with await ToolManager.open(data, timeout_seconds=0.02) as manager:
-        told = await call(session_with(*manager.tools), "slow")
+        result = await call(session_with(*manager.tools), "slow")
         await asyncio.sleep(0.2)
-    assert told == "Error: slow did not finish within 0.02 seconds"
+    assert result == "Error: slow did not finish within 0.02 seconds"
 
 
 def run_of_the_layered_agent(tmp_path: Path, **turn: Any) -> Path:
