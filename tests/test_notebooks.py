@@ -96,7 +96,7 @@ def texts_of(notebook: nbformat.NotebookNode) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_saved_outputs_are_of_todays_code_from_any_folder(path: Path, tmp_path: Path):
-    """Each notebook runs in a folder of its own, as papermill runs it, and shows what is saved."""
+    """Each notebook runs in a folder of its own, as under papermill, and shows its saved outputs."""
     from nbclient import NotebookClient
 
     saved = nbformat.read(path, as_version=4)

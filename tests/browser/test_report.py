@@ -102,7 +102,7 @@ def hostile(folder: Path) -> Run:
 
 @pytest.fixture
 def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Open]:
-    """Opens a page by its name; what it looked like at the end is left in results/browser."""
+    """Opens a page by its name, and saves a picture of its end in results/browser."""
     opened = []
 
     def start(name: str, size: dict[str, int] = WIDE, **options: Any) -> Any:

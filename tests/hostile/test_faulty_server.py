@@ -1,4 +1,4 @@
-"""Servers that lie, drip, flood or are down: every turn is counted, nothing hangs, and a budget holds."""
+"""Servers that lie, drip, flood or are down: every turn counts, no call hangs, and the budget limits the run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def dataset(tmp_path: Path, own_home: Path) -> Path:
 
 @pytest.fixture
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys: pytest.CaptureFixture[str]):
-    """Types lines into a chat over scripted replies; gives all that was shown."""
+    """Types lines into a chat over scripted replies; returns the whole output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)

@@ -17,7 +17,7 @@ MONGO = ("--set", "memory=mongo")
 
 @pytest.fixture
 def typed(monkeypatch, capsys, tmp_path, own_home):
-    """Types lines into a chat of the terminal; gives its exit code and all that was shown."""
+    """Types lines into a chat of the terminal; returns its exit code and the whole output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
     Path("replies.yaml").write_text("loop: true\nreplies: [Noted.]\n")

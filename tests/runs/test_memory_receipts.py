@@ -21,7 +21,7 @@ GIVEN = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-
 
 @pytest.fixture
 def typed(monkeypatch, capsys, tmp_path, own_home):
-    """Types lines into a chat of the terminal; gives what was shown."""
+    """Types lines into a chat of the terminal; returns the output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
     Path("replies.yaml").write_text("loop: true\nreplies: [Noted.]\n")

@@ -221,7 +221,7 @@ def test_a_replay_needs_neither_model_nor_embedder(dataset, tmp_path, ingest):
 
 
 class Absent:
-    """An embedder whose weights are not here."""
+    """An embedder with missing weights."""
 
     name = "hashing/hashing-256"
     dimensions = 256

@@ -1,4 +1,4 @@
-"""Whole runs on the scripted model: the comparison, the summary, failing turns, flows of one's own, concurrency."""
+"""Whole runs on the scripted model: the comparison, the summary, failing turns, the user's own flows, concurrency."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, told, m
 
 
 def test_chat_with_initial_facts_replays_with_them(typed, capsys):
-    """Saved are the memories of the conversation's beginning, not those of its end."""
+    """/save stores the memories of the conversation's beginning, not of its end."""
     told = [
         json.dumps({"tool": None}),
         json.dumps({"tool": "save_memory"}),

@@ -31,8 +31,8 @@ def of_the_assistant(into: Path) -> Path:
 
 
 def expected(conversations: Iterable[Conversation], kept_out: Iterable[str]) -> dict[str, Plan]:
-    """The calls a turn expects, with the first accepted arguments; what is kept out of the main loop is left to the
-    memory step, which writes once."""
+    """Return the expected calls of each turn, with the first accepted arguments. The memory step, which writes once,
+    makes the calls that the main loop excludes."""
     plans = {}
     for conversation in conversations:
         required = {tool.name: tool.parameters["required"] for tool in conversation.tools}

@@ -74,7 +74,7 @@ def _edit(folder: Path, count: int, seed: float) -> int:
             read()
             print(f"FAILED {file.name}: {what} is taken as it is", flush=True)
         except AgentlabError as refused:
-            # Of a seal's own entries the file that they are about is named, since it may as well be that one.
+            # After an edit of a checksum the error names the file of that checksum.
             named = what.split()[0].removeprefix("seal.") if what.startswith("seal.") else file.name
             if named not in str(refused) and file.name not in str(refused):
                 print(f"FAILED {file.name}: {what}: {str(refused)[:100]!r}", flush=True)

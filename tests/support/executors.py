@@ -13,7 +13,7 @@ from agentlab.evals.play.shards import EXECUTORS
 
 
 class AtOnce:
-    """It does what it is given before it returns."""
+    """Runs each task before `submit` returns."""
 
     def __init__(self) -> None:
         self.given: list[Any] = []

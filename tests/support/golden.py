@@ -1,4 +1,4 @@
-"""Hold what the project makes against what it made before: keys, prompts, requests, rows of runs, printed pages.
+"""Compare the project's output with the golden files: keys, prompts, requests, rows of runs, printed pages.
 
     python tests/support/golden.py           # after `make gate`, whose run folders are read; exit code 1 and every line
                                              # that differs
@@ -43,7 +43,7 @@ GATES = Path("results") / "gate"
 IMPORTED = "imported"
 KEYS_OF_A_KIND = 200
 REPORTED = ("laws", "assistant", "memory", IMPORTED)
-"""The runs whose page is held, too: a page takes a second."""
+"""The runs with a golden report page; one page takes a second."""
 ROUNDED = frozenset(f"{kind}{name}" for kind in ("", "score.") for name in ("semantic_similarity", "context_precision"))
 """Measures whose seventh digit depends on the processor's arithmetic."""
 MASKED = frozenset(
@@ -122,7 +122,7 @@ def prompts() -> Iterator[str]:
 
 
 def steady(value: Any, name: str = "") -> Any:
-    """JSON without what is masked, and with three digits where another processor's arithmetic moves the seventh."""
+    """JSON without masked values, with three digits for numbers that depend on the processor's arithmetic."""
     if isinstance(value, Mapping):
         name = next((part for part in value.values() if isinstance(part, str) and part in ROUNDED), name)
         return {key: steady(part, key if key in ROUNDED else name) for key, part in value.items() if key not in MASKED}
@@ -262,7 +262,7 @@ def take_in(folder: Path) -> None:
 
 
 def everything() -> dict[str, list[str]]:
-    """The golden files by name: the lines that each holds."""
+    """Golden file name -> its lines."""
     with contextlib.redirect_stdout(io.StringIO()):
         take_in(GATES / IMPORTED)
         held = {f"keys/{file.stem}": [*recorded_keys(file)] for file in sorted(RECORDINGS.glob("*.jsonl"))}

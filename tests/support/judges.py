@@ -16,7 +16,7 @@ def part(name: str, text: str) -> str:
 
 
 class ScriptedJudge:
-    """Says what `verdict` makes of reference and answer; counts what it was asked."""
+    """A judge that replies with `verdict(reference, answer)` and counts its calls."""
 
     name = "reader"
     parallel = None

@@ -1,4 +1,4 @@
-"""Under which licences stands what agentlab needs? `make licences` prints it; what is unknown or copyleft is an error.
+"""Licences of the packages that agentlab needs. `make licences` prints them; an unknown or copyleft one is an error.
 
 Read from what is installed, without a network. Weak copyleft that is only used, never changed, is named one by one.
 """
@@ -40,7 +40,7 @@ WEAK = {
 
 
 def closure(name: str, extras: tuple[str, ...] = ()) -> Iterator[metadata.Distribution]:
-    """The installed distributions that `name` needs, itself left out; what is not installed is passed over."""
+    """The installed distributions that `name` needs, without `name`; packages that are not installed are left out."""
     from packaging.requirements import Requirement
 
     seen: set[tuple[str, tuple[str, ...]]] = set()

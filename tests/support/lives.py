@@ -74,7 +74,7 @@ LIVES = {
 
 
 class Model:
-    """Answers every request in its schema. Its sentences are numbered, so that each is said once in a life."""
+    """Answers every request in its schema. Its sentences are numbered, so that each occurs once in a life."""
 
     def __init__(self, life: Life) -> None:
         self._life = life

@@ -65,7 +65,7 @@ def rewrite(folder: Path, change: Callable[[list[str]], Any]) -> None:
 
 
 def rewrite_rows(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """`change` returns what is new in an answer."""
+    """`change` returns the new keys of an answer."""
     file = folder / "predictions.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     write_rows(file, [{**each, **change(each)} for each in rows])

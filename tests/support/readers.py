@@ -127,7 +127,7 @@ def readers(folder: Path) -> dict[str, Reader]:
 
 
 def _played(folder: Path) -> tuple[Path, Path]:
-    """The data set and the recordings of a run, whose folder and baseline have no seals: they refuse most edits."""
+    """A data set and the recordings of a run. Folder and baseline have no checksums, which would refuse most edits."""
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
     rules = write_set(folder / "rules", CONVERSATIONS, DOCUMENTS)
     spec: dict[str, Any] = {

@@ -39,7 +39,7 @@ def write_set(folder: Path, conversations: list, documents: list | None = None) 
 
 
 def cooperative_model(request) -> Message | str:
-    """Looks up once where it can, then answers from what it was shown."""
+    """Calls the look-up tool once if it is offered, then answers from the passages."""
     if request.tools and request.messages[-1].role == "user":
         return call("lookup_documents", document_names=[], query=request.messages[-1].text)
     asked = [message.text for message in request.messages if message.role == "user"][-1]

@@ -24,7 +24,7 @@ PRICES = 'dated: "2026"\nmodels:\n  openai/m: {input: 2, output: 10}\n'
 
 
 def run(url: str, folder: Path, out: str, **spec: Any) -> int:
-    """In a child: prints what became of the run as JSON."""
+    """Run in a child process, and print the outcome as JSON."""
     openai_connection.SILENCE_SECONDS, retries.BACKOFF_SECONDS = ANSWER_SECONDS, 0.0
     retries.MAX_RETRY_AFTER_SECONDS = limits.MAX_PAUSE_SECONDS = 0.2
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
@@ -72,7 +72,7 @@ def _cases(chosen: list[tuple[int, str]], mixed: int, folder: Path) -> Iterator[
 
 
 def _one(work: Any, server: FaultyServer, which: object, folder: Path, turns: int) -> str | None:
-    """A run with the fault, then the same one with a server that is well; what is wrong with them, or None."""
+    """Play a run with the fault, then the same run with a healthy server; return a problem of the two runs, or None."""
     out = f"run-{which}"
     ended = in_child(lambda: work(server.url(which), folder, out), most_seconds=30 + 10 * turns)
     problem = _wrong(ended, turns)

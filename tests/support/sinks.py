@@ -15,7 +15,7 @@ from support.paths import TESTS
 
 
 def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:
-    """All of them, however many `cases` are asked for."""
+    """Play all of them, for any number of `cases`."""
     unit = f"looks at what {len(STRINGS)} hostile strings in every field become in commands, pages, files and exports"
     return unit, _cases(folder)
 

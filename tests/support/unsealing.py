@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def unseal(folder: Path) -> None:
-    """Take the seal off a finished run, and the word that there is one."""
+    """Remove the checksums of a finished run, and the mark that it has checksums."""
     for name, key in (("run.json", "sealed"), ("summary.json", "seal")):
         content = json.loads((folder / name).read_text())
         content.pop(key, None)
@@ -15,6 +15,6 @@ def unseal(folder: Path) -> None:
 
 
 def uncheck(baseline: Path) -> None:
-    """Take the check out of a baseline."""
+    """Remove the checksum of a baseline."""
     first, rest = baseline.read_text().split("\n", 1)
     baseline.write_text(json.dumps({**json.loads(first), "check": ""}) + "\n" + rest)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
-    """Nothing here may wait for a socket or a thread."""
+    """No code inside may wait for a socket or a thread."""
 
     def __init__(self) -> None:
         super().__init__()

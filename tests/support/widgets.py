@@ -50,6 +50,6 @@ def lines(chat: ChatWidget) -> list[str]:
 
 
 def everything(widget) -> str:
-    """All HTML that a widget and what is in it would show."""
+    """All HTML that a widget and its children would show."""
     own = getattr(widget, "value", "") if type(widget).__name__ == "HTML" else ""
     return own + "".join(everything(child) for child in getattr(widget, "children", ()))

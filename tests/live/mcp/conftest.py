@@ -21,7 +21,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
-    """Writes `{name: entry}` as a configuration and opens it; what was opened is closed in the end."""
+    """Writes `{name: entry}` as a configuration and opens it; the fixture closes all managers at its end."""
     managers = []
 
     async def opening(servers: dict[str, Any], **options: Any) -> ToolManager:

@@ -41,7 +41,7 @@ def servers(tmp_path: Path, own_home: Any) -> Path:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path, servers: Path) -> Callable[..., str]:
-    """Types lines into a chat with the flow `tools`, whose model calls the tool `book`; gives what was shown."""
+    """Types lines into a chat with the flow `tools`, whose model calls the tool `book`; returns the output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
     Path("replies.yaml").write_text(BOOK)

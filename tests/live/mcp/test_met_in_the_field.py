@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def served(opened: Any, tmp_path: Path) -> Any:
-    """Open a server that says what the keywords tell it."""
+    """Open a server that sends the answers in the keywords."""
 
     async def serve(*arguments: str, config: dict[str, Any] | None = None, **script: Any) -> ToolManager:
         file = tmp_path / "script.json"

@@ -15,7 +15,7 @@ LOCKED = "/Encrypt<</Filter/Standard/V 1/R 2/O<{0}>/U<{0}>/P -4>>/ID[<00><00>]".
 
 
 def read(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """The texts of a folder's documents by id, and the lines about what was not read."""
+    """The texts of a folder's documents by id, and the lines about skipped files."""
     lines: list[str] = []
     return {document.doc_id: document.text for document in load_documents(folder, lines.append)}, lines
 

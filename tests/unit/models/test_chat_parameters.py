@@ -48,7 +48,7 @@ NO_TEMPERATURE = told(
 
 
 def refusing(*rules: tuple[Callable[[dict[str, Any]], Any], int, Any], answer: Answer | None = None) -> Any:
-    """A server that answers with the first body whose condition holds of a request."""
+    """A server that answers with the first body whose condition fits the request."""
 
     def reply(body: dict[str, Any]) -> Answer:
         hit = next(((status, said) for holds, status, said in rules if holds(body)), None)

@@ -1,4 +1,4 @@
-"""The decision to store a message: the model's, or that of rules for its wording, which store the user's own words."""
+"""The decision to store a message: by the model, or by rules for its wording, which store the user's own words."""
 
 from __future__ import annotations
 

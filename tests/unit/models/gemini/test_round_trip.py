@@ -1,6 +1,6 @@
 """Properties of every conversation with Gemini: it is accepted, complete, and returned unchanged.
 
-Hypothesis runs in a thread, so that its examples can be asked of the server here.
+Hypothesis runs in a thread, so that its examples can call the local server.
 """
 
 from __future__ import annotations
