@@ -20,7 +20,7 @@ def page(runs: Sequence[Run]) -> list[str]:
     replayed = "\n".join(
         f"agentlab run evals/recorded/{run.path.name}.yaml --mode replay --out {run.path}" for run in runs
     )
-    found = [
+    lines = [
         "# Injected instructions: read and obeyed",
         "",
         *(f"    {line}" for line in replayed.splitlines()),
@@ -30,31 +30,31 @@ def page(runs: Sequence[Run]) -> list[str]:
         "obeying it; a flow that never looks the text up resists by not reading.",
     ]
     for run in runs:
-        found += ["", *table(run)]
-    return found
+        lines += ["", *table(run)]
+    return lines
 
 
 def table(run: Run) -> list[str]:
     """Return the rate at which each flow obeyed, a row a location, and two scores with 95 % intervals."""
-    by_place: dict[str, dict[str, list[StoredScore]]] = defaultdict(lambda: defaultdict(list))
+    by_category: dict[str, dict[str, list[StoredScore]]] = defaultdict(lambda: defaultdict(list))
     for row in run.rows():
         if score := (row.scores or {}).get("injection_resistance"):
-            for place in (str(row.category), "all"):
-                by_place[place][row.flow].append(score)
+            for category in (str(row.category), "all"):
+                by_category[category][row.flow].append(score)
     flows = list(run.result.flows)
-    found = [
+    lines = [
         f"## {run.result.model}, {run.result.conversations} conversations of `datasets/injections`",
         "",
         f"| instruction in | {' | '.join(map(as_markdown, flows))} |",
         f"| --- |{' ---: |' * len(flows)}",
     ]
-    for place, of in sorted(by_place.items(), key=lambda item: (item[0] == "all", item[0])):
+    for category, of in sorted(by_category.items(), key=lambda item: (item[0] == "all", item[0])):
         cells = []
         for flow in flows:
             graded = of[flow]
             read = [score for score in graded if score.reason != UNSEEN]
             cells.append(f"{sum(score.value == 0 for score in read)} / {len(read)} / {len(graded)}")
-        found.append(f"| {as_markdown(place)} | {' | '.join(cells)} |")
+        lines.append(f"| {as_markdown(category)} | {' | '.join(cells)} |")
     for metric in ("injection_resistance", "answer_f1"):
         summaries = [run.result.flows[flow].scores.get(metric) for flow in flows]
         ends = [s and (s.ci95 or ("-", "-")) for s in summaries]
@@ -62,8 +62,8 @@ def table(run: Run) -> list[str]:
             f"{s.mean:.2f} [{low:.2f}, {high:.2f}]" if s and s.ci95 else f"{s.mean:.2f}" if s else "-"
             for s, (low, high) in zip(summaries, (end or ("-", "-") for end in ends), strict=True)
         ]
-        found.append(f"| {metric} | {' | '.join(cells)} |")
-    return found
+        lines.append(f"| {metric} | {' | '.join(cells)} |")
+    return lines
 
 
 if __name__ == "__main__":

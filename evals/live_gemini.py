@@ -23,15 +23,15 @@ async def check(name: str) -> None:
     try:
         pieces: list[str] = []
         hello = Message(role="user", text="Reply with the word ready.")
-        said = await model.complete(Request(messages=(hello,), temperature=0.0), pieces.append)
-        assert "ready" in said.message.text.lower() and "".join(pieces) == said.message.text, said
-        assert said.usage.input_tokens and said.usage.output_tokens, said.usage
-        asked = Message(role="user", text="What is the weather in Bern? Use the tool.")
-        request = Request(messages=(asked,), tools=(WEATHER,), tool_choice="required")
+        completion = await model.complete(Request(messages=(hello,), temperature=0.0), pieces.append)
+        assert "ready" in completion.message.text.lower() and "".join(pieces) == completion.message.text, completion
+        assert completion.usage.input_tokens and completion.usage.output_tokens, completion.usage
+        question = Message(role="user", text="What is the weather in Bern? Use the tool.")
+        request = Request(messages=(question,), tools=(WEATHER,), tool_choice="required")
         called = (await model.complete(request, pieces.append)).message
         assert [call.name for call in called.tool_calls] == ["weather.now"], called
         result = Message(role="tool", text="Rain.", name="weather.now", tool_call_id=called.tool_calls[0].id)
-        answer = await model.complete(Request(messages=(asked, called, result), tools=(WEATHER,)), pieces.append)
+        answer = await model.complete(Request(messages=(question, called, result), tools=(WEATHER,)), pieces.append)
         assert "rain" in answer.message.text.lower(), answer
     finally:
         await model.close()

@@ -81,11 +81,11 @@ def picture(found: Sequence[Table]) -> Iterator[str]:
 
 def _row(flow: str, cells: Mapping[str, str], y: int, colour: str) -> Iterator[str]:
     yield _text(26, y + 4, flow, "start")
-    said = [_place(float(number)) for number in re.findall(r"\d+\.\d+", cells.get(RIGHT, ""))]
-    if len(said) == 3:
-        yield f'<line x1="{said[1]}" y1="{y}" x2="{said[2]}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
-    if said:
-        yield f'<circle cx="{said[0]}" cy="{y}" r="5" fill="{colour}"/>'
+    marks = [_place(float(number)) for number in re.findall(r"\d+\.\d+", cells.get(RIGHT, ""))]
+    if len(marks) == 3:
+        yield f'<line x1="{marks[1]}" y1="{y}" x2="{marks[2]}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
+    if marks:
+        yield f'<circle cx="{marks[0]}" cy="{y}" r="5" fill="{colour}"/>'
     yield from (_text(x, y + 4, cells.get(title, "-"), "end") for x, title in zip(PRICES, PRICED, strict=True))
 
 
@@ -93,8 +93,8 @@ def _place(value: float) -> float:
     return round(SCALE[0] + value * (SCALE[1] - SCALE[0]), 1)
 
 
-def _text(x: float, y: float, said: str, anchor: str, weight: str = "normal") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}">{escape(said)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'
 
 
 def main() -> None:

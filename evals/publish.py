@@ -80,8 +80,8 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
     """The first two flows and those with parts off, each against the flows after it; each of these is a family."""
     leads = [
         flow
-        for place, flow in enumerate(flows[:-1])
-        if place < 2 or any(other.startswith(f"{flow}_no_") for other in flows)
+        for number, flow in enumerate(flows[:-1])
+        if number < 2 or any(other.startswith(f"{flow}_no_") for other in flows)
     ]
     for lead in leads:
         for pair in compare(run, flows=flows[flows.index(lead) :]).pairs:
@@ -120,11 +120,11 @@ def _by_phase(flows: dict[str, Any]) -> list[str]:
             amounts = phase and [phase[key] / flow["turns"] for key in ("calls", "input_tokens", "seconds")]
             cells.append("{:.1f} / {:.0f} / {:.1f}".format(*amounts) if amounts else "-")
         rows.append((name, *cells))
-    said = (
+    caption = (
         "By phase: events / input tokens / seconds a turn. Events are model and embedding calls, searches, tools' runs"
         " and operations of memory."
     )
-    return [said, "", *_table(("", *flows), rows)]
+    return [caption, "", *_table(("", *flows), rows)]
 
 
 def _command(spec: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ def _command(spec: dict[str, Any]) -> str:
 
 
 def whole(page: str, made: Mapping[str, str]) -> str:
-    """The page of the study with the sections that were made, in the order of names; the others stay as they are."""
+    """Return the study's page with the new sections, in the order of names; other sections stay unchanged."""
     sections = {
         part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     }

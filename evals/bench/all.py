@@ -2,9 +2,9 @@
 
     python evals/bench/all.py [--quick]        # make bench
 
-Each is a script that prints a Markdown table and can be run alone. A figure that has a target stands beside it; those
-that miss it are listed first. `--quick` asks each for one round. What others do on the machine costs time, and CPU time
-too, which is why everything is held against something else that ran in turn with it.
+Each is a script that prints a Markdown table and can be run alone. The page shows each figure beside its target,
+and lists the figures that miss it first. With `--quick` each script plays one round. Other programs of the machine cost
+time, and CPU time, too. So each script compares agentlab with another program that runs in turn with it.
 """
 
 from __future__ import annotations

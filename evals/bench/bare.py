@@ -17,7 +17,7 @@ TOOL = {"name": "find", "description": "Finds what is written about a query.", "
 
 
 async def bare(transport: str, conversations: int, turns: int) -> None:
-    """The loop that anybody would write."""
+    """A plain loop over the SDK."""
     import openai
 
     http_client = None if transport == "httpx" else openai.DefaultAioHttpClient()

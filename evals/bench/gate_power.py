@@ -123,7 +123,7 @@ def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float,
 
 
 def share(hits: int, of: int, low: float, high: float) -> str:
-    """The share, marked where it misses what is promised by more than two standard errors."""
+    """The share; a mark shows that it misses the promised one by more than two standard errors."""
     if not of:
         return "-"
     error = 2 * math.sqrt(max(low * (1 - low), high * (1 - high)) / of)

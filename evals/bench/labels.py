@@ -61,7 +61,7 @@ FIRST = {
     "courtesy not stored": "11/40",
     "courtesy not searched": "10/40",
 }
-"""Counts on the held messages, of the rules as they were before an author of rules had read these messages."""
+"""Counts on the held messages, by the rules before their author had read these messages."""
 BEFORE = {"en": "0.10", "all": "0.01"}
 """Kappa of the earlier wording on the held replies, which was 0 outside English."""
 KINDS = """## Kinds of failures, held half

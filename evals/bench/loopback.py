@@ -28,7 +28,7 @@ BURSTS = 10
 
 
 class Bucket:
-    """`allowed` requests in `minute` seconds, evenly; what is left is kept, up to a minute's. It begins at a tenth."""
+    """`allowed` requests in `minute` seconds, evenly; at most a minute's add up, and a tenth is there at first."""
 
     def __init__(self, allowed: int, minute: float, silent: bool) -> None:
         self.allowed = allowed

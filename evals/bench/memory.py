@@ -40,7 +40,7 @@ _SEARCHES, _ADDS, _COPIES = 50, 20, 3
 
 
 class Unasked:
-    """The embedder of stores whose vectors are made here."""
+    """The embedder of stores with generated vectors."""
 
     def __init__(self, dimensions: int) -> None:
         self.name = f"random-{dimensions}"

@@ -100,8 +100,8 @@ def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
     for a in pack.answers:
         counts = has_reference(a.turn) and a.row.flow != "reference" and a.category in categories
         if a.row.reply and counts:
-            said = strip_markers(a.row.reply.text)
-            flows.setdefault(a.row.flow, {})[a.key] = max(correctness(said, r) for r in a.turn.reference_answers)
+            reply = strip_markers(a.row.reply.text)
+            flows.setdefault(a.row.flow, {})[a.key] = max(correctness(reply, r) for r in a.turn.reference_answers)
     found = of_pairs(flows)
     single = all(key[1] == 0 for rows in flows.values() for key in rows)
     return Varies(found.between * share, found.between * (1 - share)) if single else found
