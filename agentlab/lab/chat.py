@@ -300,12 +300,13 @@ class Chat:
             return self._driver
         session = self._driver.session
         await self._bench.renew_tools(session, self.variant, self._seat.mcp)
-        if isinstance(memory := session.memory, UnavailableMemory) and memory.should_retry:
+        if isinstance(session.memory, UnavailableMemory):
             session.change(memory=await self._memory())
         return self._driver
 
     async def _memory(self) -> Memory | None:
-        return await self._bench.open_memory(self.variant, self.log.memory)
+        # Without a first use, the turn's seconds contain the wait for a server that does not respond.
+        return await self._bench.open_memory(self.variant, self.log.memory, preload=False)
 
     async def _reset(self) -> None:
         self.stop()

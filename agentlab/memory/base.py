@@ -32,8 +32,8 @@ LOCK_SECONDS = 30.0
 """Seconds to wait for another writer."""
 SLOW_SECONDS = 1.0
 """Seconds after which a failed operation counts as slow."""
-UNAVAILABLE_TTL_SECONDS = 60.0
-"""Seconds without a new attempt after a slow failure."""
+RETRY_SECONDS = 60.0
+"""Seconds between the attempts in the background after a slow failure."""
 _MAX_TEXT_CHARS = 2_000_000
 """Characters of one text: at most 8 MB of UTF-8, half the limit of a MongoDB document."""
 _MAX_NAME_CHARS = 500
@@ -74,8 +74,9 @@ class StoredMemory:
         self._location = location
         self._own_rows = rows
         self._lock = threading.Lock()
-        self._unavailable: tuple[float, str] | None = None
-        """Time of the next attempt by `time.monotonic`, and the last problem."""
+        self._problem = ""
+        """Slow failure of the last attempt; while a thread retries, every operation raises it at once."""
+        self._closed = threading.Event()
 
     def _facts(self, *, write: bool) -> AbstractContextManager[Rows]:
         """Yield the current facts. With `write`, no other writer changes them before the block ends."""
@@ -141,6 +142,7 @@ class StoredMemory:
 
     async def close(self) -> None:
         """Close files and connections; stored facts remain."""
+        self._closed.set()
 
         def release() -> None:
             with self._lock:
@@ -195,22 +197,42 @@ class StoredMemory:
         """Run `work` on the facts in a thread and return its result; raise MemoryUnavailable if the backend fails."""
 
         def guarded() -> T:
+            self._raise_problem()
             started = time.monotonic()
-            if self._unavailable is not None and started < self._unavailable[0]:
-                raise MemoryUnavailable(self._unavailable[1])
             try:
-                with self._lock, self._facts(write=write) as rows:
-                    return work(rows)
+                with self._lock:
+                    # Another operation may have failed while this one waited.
+                    self._raise_problem()
+                    with self._facts(write=write) as rows:
+                        return work(rows)
             except AgentlabError:
                 raise
             except self.failures as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 problem = f"the {self.name} memory at {self._location} cannot be used: {reason[:300]}"
-                if time.monotonic() - started > SLOW_SECONDS:
-                    self._unavailable = time.monotonic() + UNAVAILABLE_TTL_SECONDS, problem
+                if time.monotonic() - started > SLOW_SECONDS and not self._problem:
+                    self._problem = problem
+                    self._closed.clear()
+                    threading.Thread(target=self._retry, daemon=True).start()
                 raise MemoryUnavailable(problem) from error
 
         return await asyncio.to_thread(guarded)
+
+    def _raise_problem(self) -> None:
+        if self._problem:
+            raise MemoryUnavailable(self._problem)
+
+    def _retry(self) -> None:
+        """Try every RETRY_SECONDS to read the facts, until the backend responds or the memory is closed."""
+        while not self._closed.wait(RETRY_SECONDS):
+            try:
+                with self._lock, self._facts(write=False):
+                    break
+            except AgentlabError:
+                break  # the next operation reports it
+            except self.failures:
+                continue
+        self._problem = ""
 
 
 def _put(

@@ -13,6 +13,7 @@ import getpass
 import hashlib
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 _DATABASE = "agentlab"
 _TIMEOUT = 10.0
-"""Seconds for one operation, the search for the server included."""
+"""Seconds for one operation."""
+_PING_TIMEOUT = 1.9
+"""Seconds until a server counts as unavailable; every operation begins with a ping."""
+_DUMP = re.compile(r" \(configured timeouts|, Timeout: |, full error: ")
+"""Start of what the driver reports of itself behind an error."""
 _HEADER = 2
 """Bytes before the numbers in BSON's float32 vector."""
 
@@ -53,9 +58,7 @@ def connect(location: str | Path, embedder: Embedder, *, user: str = "user", uri
     if not uri:
         raise ConfigError("the memory backend mongo needs a server: set MONGODB_URI, as in mongodb://127.0.0.1:27017")
     try:
-        client: MongoClient[dict[str, Any]] = pymongo.MongoClient(
-            uri, timeoutMS=int(_TIMEOUT * 1000), serverSelectionTimeoutMS=int(_TIMEOUT * 1000), connect=False
-        )
+        client: MongoClient[dict[str, Any]] = pymongo.MongoClient(uri, timeoutMS=int(_TIMEOUT * 1000), connect=False)
         return MongoMemory(client, str(location), embedder, user)
     except (pymongo.errors.PyMongoError, ValueError) as error:
         # The address and the driver's message may contain a password.
@@ -65,10 +68,8 @@ def connect(location: str | Path, embedder: Embedder, *, user: str = "user", uri
 class MongoMemory(StoredMemory):
     def __init__(self, client: MongoClient[dict[str, Any]], store: str, embedder: Embedder, user: str) -> None:
         from pymongo import WriteConcern
-        from pymongo.errors import PyMongoError
 
         super().__init__("mongo", f"the server, store {store}", embedder, user)
-        self.failures = (PyMongoError, OSError)
         self._owner = json.dumps([store, self.user])
         self._client = client
         # A write returns once the fact is on disk.
@@ -82,9 +83,17 @@ class MongoMemory(StoredMemory):
 
     @contextmanager
     def _facts(self, *, write: bool) -> Iterator[Rows]:
-        with self._writers if write else nullcontext():
-            self._refresh()
-            yield self._table
+        import pymongo
+        from pymongo.errors import PyMongoError
+
+        try:
+            with self._writers if write else nullcontext():
+                with pymongo.timeout(_PING_TIMEOUT):
+                    self._client.admin.command("ping")
+                self._refresh()
+                yield self._table
+        except PyMongoError as error:
+            raise OSError(_DUMP.split(str(error))[0] or type(error).__name__) from error
 
     async def drop(self) -> None:
         await super().drop()

@@ -13,7 +13,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -283,12 +283,13 @@ class Workbench:
             # Nothing is opened: a memory on a server connects at its first operation.
             backend.connect("", self._queries)
 
-    async def open_memory(self, variant: Variant, folder: str | Path) -> Memory | None:
+    async def open_memory(self, variant: Variant, folder: str | Path, *, preload: bool = True) -> Memory | None:
         """Return the long-term memory in `folder`, possibly an UnavailableMemory; None for a flow without one."""
         if variant.memory is None:
             return None
         backend = plugins.resolve("memory", variant.memory)
-        return await open_or_unavailable(variant.memory, lambda: backend.connect(str(folder), self._queries))
+        connect = partial(backend.connect, str(folder), self._queries)
+        return await open_or_unavailable(variant.memory, connect, preload=preload)
 
     async def session(self, variant: Variant, seat: Seat) -> Session:
         """Return a session for the flow; raise ConfigError if its setting `tools` names an unknown tool."""

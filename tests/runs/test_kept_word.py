@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import Refused
+from agentlab.memory import mongo
 from support.fake_openai import serving
 from support.typed_lines import type_lines
 
@@ -56,3 +58,14 @@ async def test_a_key_that_is_refused_names_the_status(own_home, monkeypatch):
         with lab, pytest.raises(Refused, match="HTTP 401: Incorrect API key provided") as refused:
             await lab.chat(documents=()).say("Hello")
     assert "secret" not in str(refused.value)
+
+
+def test_a_server_that_is_away_costs_one_short_wait(typed, monkeypatch):
+    monkeypatch.setenv("MONGODB_URI", "mongodb://127.0.0.1:1")
+    monkeypatch.setattr(mongo, "_PING_TIMEOUT", 1.1)
+    code, shown = typed("coordinator", "I live in Ulm.", "Where do I live?", "/memory", "/trace all", more=MONGO)
+    assert code == 0 and shown.count("Noted.") >= 2
+    seconds = [float(text) for text in re.findall(r"([0-9.]+) s\b[^\n]*\n", shown) if float(text) > 1]
+    assert seconds, "the wait is part of the turn that waited"
+    assert [line for line in shown.splitlines() if line.startswith("the mongo memory")]
+    assert "Topology" not in shown and "configured timeouts" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import pytest
 from agentlab.core.errors import MemoryUnavailable
 from agentlab.memory import base
 from agentlab.memory.base import StoredMemory
+from agentlab.memory.exact import VectorTable
 from agentlab.memory.unavailable import UnavailableMemory, open_or_unavailable
 from support.doubles import FlatEmbedder
 
@@ -22,44 +24,69 @@ class Away(StoredMemory):
         super().__init__("away", "nowhere", FlatEmbedder(), "user")
         self.seconds = seconds
         self.asked = 0
+        self.is_back = False
 
     @contextmanager
     def _facts(self, *, write):
-        self.asked += 1
-        time.sleep(self.seconds)
-        raise OSError("no route")
-        yield
+        if not self.is_back:
+            self.asked += 1
+            time.sleep(self.seconds)
+            raise OSError("no route")
+        yield VectorTable(self)
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(base, "SLOW_SECONDS", 0.02)
-    monkeypatch.setattr(base, "UNAVAILABLE_TTL_SECONDS", 0.3)
-    monkeypatch.setattr("agentlab.memory.unavailable.SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(base, "RETRY_SECONDS", 0.05)
 
 
-async def test_slow_backend_is_retried_after_its_pause():
-    memory = Away(0.05)
-    for _ in range(3):
+async def failures(memory, count=3):
+    for _ in range(count):
         with pytest.raises(MemoryUnavailable, match="no route"):
             await memory.facts()
+
+
+async def test_slow_backend_is_retried_in_the_background_alone(monkeypatch):
+    monkeypatch.setattr(base, "RETRY_SECONDS", 60)
+    memory = Away(0.05)
+    await failures(memory)
     assert memory.asked == 1
-    await asyncio.sleep(0.3)
-    with pytest.raises(MemoryUnavailable):
-        await memory.facts()
-    assert memory.asked == 2
+    await memory.close()
+
+
+async def test_slow_backend_that_returns_is_used_again():
+    memory = Away(0.05)
+    await failures(memory, 1)
+    while memory.asked < 3:
+        await failures(memory, 1)
+        await asyncio.sleep(0.01)
+    memory.is_back = True
+    while True:
+        with contextlib.suppress(MemoryUnavailable):
+            assert await memory.facts() == ()
+            break
+        await asyncio.sleep(0.01)
+    await memory.close()
 
 
 async def test_fast_failing_backend_is_retried_each_time():
     memory = Away(0.0)
-    for _ in range(3):
-        with pytest.raises(MemoryUnavailable):
-            await memory.facts()
+    await failures(memory)
     assert memory.asked == 3
 
 
-async def test_one_that_could_not_be_opened_is_opened_again_after_a_while():
-    slow = await open_or_unavailable("away", lambda: Away(0.05))
-    quick = await open_or_unavailable("away", lambda: Away(0.0))
-    assert isinstance(slow, UnavailableMemory) and isinstance(quick, UnavailableMemory)
-    assert not slow.should_retry and quick.should_retry
+@pytest.mark.parametrize(("preload", "asked"), [(True, 1), (False, 0)])
+async def test_one_that_does_not_respond_is_opened_and_waits_for_its_return(preload, asked):
+    memory = await open_or_unavailable("away", lambda: Away(0.05), preload=preload)
+    assert isinstance(memory, Away) and memory.asked == asked
+    await memory.close()
+
+
+async def test_one_that_cannot_be_opened_has_a_stand_in():
+    def connect():
+        raise MemoryUnavailable("no route")
+
+    memory = await open_or_unavailable("away", connect)
+    assert isinstance(memory, UnavailableMemory)
+    await failures(memory)
