@@ -82,13 +82,7 @@ def _document(data: Mapping[str, Any], figures: Mapping[str, Picture], caption: 
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (HERE / "page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:; base-uri 'none'"
-    parts = {
-        "title": as_html(data["title"]),
-        "policy": policy,
-        "style": style,
-        "script": script,
-        "data": json_text,
-    }
+    parts = {"title": as_html(data["title"]), "policy": policy, "style": style, "script": script, "data": json_text}
     parts |= {"caption": as_html(caption), "estimand": ESTIMAND, "forest": "", "others": ""}
     parts["forest_title"] = "Nothing to compare: the page has one flow"
     parts |= {name: as_html(figure.svg) for name, figure in figures.items()}
