@@ -292,6 +292,12 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
     )
     assert of(same) == of(SCORER)
     assert of(SCORER.replace("10", "11")) != of(SCORER)
+    before = of(SCORER)
+    (tmp_path / "grading.yaml").write_text("words: a b")
+    with_table = of(SCORER)
+    (tmp_path / "grading.yaml").write_text("words: a c")
+    assert len({before, with_table, of(SCORER)}) == 3, "tables beside the code decide, too"
+    (tmp_path / "grading.yaml").unlink()
     one, other = (fingerprints([answer, similarity], name) for name in ("hashing/hashing-64", "hashing/hashing-32"))
     assert one["answer"] == other["answer"]
     assert one["similarity"] != other["similarity"], "it embeds"
