@@ -6,7 +6,7 @@ python evals/bench/correctness.py ../shared/published/mtrag_human human_complete
 
 The threshold of each measure is chosen on every other conversation, by kappa, and agreement and kappa are those of the
 rest. The area is that of all, for nothing is chosen; beside it how much more `answer_correctness` has, with the 95 %
-interval over resampled conversations.
+interval over resampled conversations. An answer that a measure does not decide counts as 0, and is counted.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
+from agentlab.data.conversations import Turn
 from agentlab.evals.grade.imported import read_turns
 from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.overlap import rouge_l
-from agentlab.evals.scorers.words import f1, normalise
+from agentlab.evals.scorers.words import best_score, f1, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.lab.run import open_run
 
@@ -33,7 +35,7 @@ LABELS = Path(__file__).parents[1] / "labels" / "answers.jsonl"
 PLACE = "flow", "conversation", "turn"
 OURS = "answer_correctness"
 
-CANDIDATES: dict[str, Callable[[str, str], float]] = {
+CANDIDATES: dict[str, Callable[[str, str], float | None]] = {
     "exact_match": lambda said, reference: float(normalise(said) == normalise(reference)),
     "containment": lambda said, reference: float(f" {normalise(reference)} " in f" {normalise(said)} "),
     "answer_f1": lambda said, reference: f1(normalise(said), normalise(reference)),
@@ -109,6 +111,12 @@ def labelled(folder: Path) -> list[Judged]:
     return found
 
 
+def best(measure: Callable[[str, str], float | None], answer: Judged) -> float | None:
+    """Return the value of the nearest reference; None if the measure does not decide."""
+    turn = Turn(user="-", reference_answers=[*answer.references])
+    return best_score(turn, partial(measure, strip_markers(answer.said))).value
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a pack, or a folder with the runs that evals/labels is about")
@@ -122,10 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = np.array([answer.conversation for answer in answers])
     first = np.isin(names, np.unique(names)[::2])
     print(f"{given.folder.name}: {len(answers)} answers, {right.mean():.3f} of them right")
-    columns = {
-        name: np.array([max(measure(strip_markers(a.said), r) for r in a.references) for a in answers])
-        for name, measure in CANDIDATES.items()
-    }
+    values = {name: [best(measure, answer) for answer in answers] for name, measure in CANDIDATES.items()}
+    columns = {name: np.array([value or 0.0 for value in each]) for name, each in values.items()}
+    print(f"{values[OURS].count(None)} are not decided by {OURS}")
     more = gains(columns, right, names)
     print("| measure | threshold | agreement | kappa | area | answer_correctness has more |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

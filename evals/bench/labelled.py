@@ -7,6 +7,7 @@ import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from agentlab.data.conversations import Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.published.reproduce import Pack
 from agentlab.evals.scorers.correctness import correctness
+from agentlab.evals.scorers.words import best_score
 from agentlab.flows.coordinator.memory_gate import states_a_fact
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.intent import read_intent
@@ -281,9 +283,7 @@ def _read_pack(folder: Path, outside: Outside) -> Outside:
     if complete:
         outside.complete.append(count(lambda text: is_refusal(text) == 1, complete))
     if judged:
-        best = [
-            max((correctness(strip_markers(a.row.reply.text), r) for r in a.turn.reference_answers), default=None)
-            for a in judged
-        ]
+        replies = [strip_markers(a.row.reply.text) for a in judged]
+        best = [best_score(a.turn, partial(correctness, reply)).value for a, reply in zip(judged, replies, strict=True)]
         outside.judged.append(grade([a.stored["judge"] >= 1 for a in judged], best))
     return outside

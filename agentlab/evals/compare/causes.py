@@ -17,12 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentlab.core.events import ANSWERING, Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.correctness import correctness, is_paragraph
 from agentlab.evals.scorers.stems import content_stems
-from agentlab.evals.scorers.words import has_reference
+from agentlab.evals.scorers.words import best_score, has_reference
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers
@@ -84,11 +85,11 @@ class GradedTurn:
         """Return True if the reply has too little of the reference answer."""
         if not has_reference(self.turn):
             return False
-        references = self.turn.reference_answers
-        poor = POOR_PARAGRAPH if all(map(is_paragraph, references)) else POOR
+        poor = POOR_PARAGRAPH if all(map(is_paragraph, self.turn.reference_answers)) else POOR
         if "answer_correctness" in self.scores:
             return self.low("answer_correctness", poor)
-        return max(correctness(self.reply_text, reference) for reference in references) < poor
+        value = best_score(self.turn, partial(correctness, self.reply_text)).value
+        return value is not None and value < poor
 
     def last(self, kind: type[Event]) -> Event | None:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)

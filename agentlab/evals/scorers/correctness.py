@@ -1,34 +1,46 @@
 """Share of a reference answer's content that the reply contains, from 0 to 1; the best reference counts.
 
-Content is dates as spans of days, numbers by their value, and stems of the other words without function words. "two" is
-2, "1,500" and "1500.0" are 1500, and "-5" is not 5 (see `numbers`). A word right after "not" does not count.
+Content is values, however they are written (`values`), and stems of the other words without function words. A date
+counts as two words, any other value as one. A word that a negation precedes counts as denied. Extra words cost nothing,
+so read this metric with `rouge_l`.
 
-Three replies score 0: one that declines, one with the opposite of a yes or no, and one with none of the reference's
-numbers or dates. Extra words cost nothing, so read this metric with `rouge_l`. For a reference that is a paragraph the
-score is the token F1; otherwise a long reply would contain most of it.
+A reply scores 0 if it declines, has the opposite of a yes or no, has none of the reference's values, or denies what the
+reference states. A yes, a no and the letter of an option are read in whole sentences. For a reference that is a
+paragraph the score is the token F1; otherwise a long reply would contain most of it.
 
-The thresholds were set and tested on answers with published human labels: `results/LOG.md`,
-`evals/bench/correctness.py`.
+A few words without one of the reference's, such as "an attorney" for "lawyer", are not graded: nothing tells a synonym
+from a mistake. The table of a run counts such turns.
+
+The rules were tested on answers with human labels: `results/labels.md`, `results/LOG.md`, `evals/bench/correctness.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from functools import partial
+from collections.abc import Iterable
 
+from agentlab.core.thoughts import split_thought
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.dates import date_recall, find_dates
-from agentlab.evals.scorers.numbers import in_digits
-from agentlab.evals.scorers.stems import content_stems
+from agentlab.evals.scorers.dates import date_recall
+from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
+from agentlab.evals.scorers.tables import fold, pattern, rewrite
+from agentlab.evals.scorers.values import LOOSE, language_of, read_values, with_years
 from agentlab.evals.scorers.words import best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
 MAX_SENTENCE_WORDS = 25
 """A reference with more words is a paragraph."""
-OPENING_CHARS = 60
-"""Characters of a text that contain its first words."""
+MAX_SYNONYM_WORDS = 2
+"""Content words of a reference that a reply of no more words may have in other words."""
+MAX_BARE_WORDS = 6
+"""A yes or no with more words wants these words, too, unless the reply has a yes or no."""
+MAX_DENIED_WORDS = 4
+"""A reply that denies one word of a longer reference may still state the rest."""
+FAMILY_CHARS = 5
+"""Characters that related words share at their beginning: refund and refundable."""
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
@@ -37,46 +49,120 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     reply = strip_markers(outcome.reply.text)
-    return {"answer_correctness": best_score(turn, partial(correctness, reply))}
+    return {"answer_correctness": best_score(turn, functools.partial(correctness, reply))}
 
 
-def correctness(reply: str, reference: str) -> float:
-    """Return the share of the reference's content in the reply, from 0 to 1; a date counts as two words."""
+def correctness(reply: str, reference: str) -> float | None:
+    """Return the share of the reference's content in the reply, from 0 to 1; None if words do not decide."""
+    reply = split_thought(reply)[0]
     if declines(reply) and not declines(reference):
         return 0.0
     if is_paragraph(reference):
         return f1(normalise(reply), normalise(reference))
-    reply, reference = in_digits(reply), in_digits(reference)
-    expected_polarity, reply_polarity = polarity(reference), polarity(reply)
-    if expected_polarity and reply_polarity:
-        return float(expected_polarity == reply_polarity)  # the words after a yes or no only explain it
-    if _normalise_ranges(reply) == _normalise_ranges(reference):
-        return 1.0
-    dates, rest = find_dates(reference)
-    reply_dates, reply_rest = find_dates(reply)
-    expected, present = content_stems(rest), content_stems(reply_rest if dates else reply)
-    numbers = {stem for stem in expected if stem[0].isdigit()}
-    if numbers and not numbers & present:
-        return 0.0
-    date_points = date_recall(reply_dates, dates) * 2 * len(dates) if dates else 0.0
-    if dates and not date_points:
-        return 0.0
-    total = len(expected) + 2 * len(dates)
+    if option := pattern("option").fullmatch(reference):
+        return float(option[1] in _chosen(reply))
+    language = language_of(f"{reference} {reply}")
+    tables = "english_" * (language == "en")  # an English text has no Latin words of other languages
+    if polarity := _polarity(reference, tables):
+        is_bare = pattern("bare").match(fold(reference).lower()) and len(reference.split()) <= MAX_BARE_WORDS
+        if own := _polarity(reply, tables) or (_meaning(reply, tables) if is_bare else ""):
+            return float(own == polarity)  # the words after a yes or no only explain it
+    return _share(reply, reference, language)
+
+
+def _share(reply: str, reference: str, language: str) -> float | None:
+    dates, values, rest = read_values(rewrite("denied", reference), language)
+    expected, denied = map(_families, signed_stems(rest))
+    expected -= NEGATION_FAMILIES if denied else frozenset()
+    expected = frozenset(word for word in expected if len(word) > 1 or not word.isascii()) or expected
+    total = len(expected) + len(denied) + sum(value.weight for value in values) + 2 * len(dates)
     if not total:
+        return _as_it_is(reply, reference)
+    answer = _final(reply) if len(expected) < MAX_DENIED_WORDS else reply
+    answer = rewrite("denied", rewrite("corrected", answer))
+    reply_dates, reply_values, reply_rest = with_years(read_values(answer, language))
+    present, absent = map(_families, signed_stems(reply_rest if dates else f"{reply_rest} . {fold(answer)}"))
+    matched = [value for value in values if any(map(value.equals, reply_values))]
+    date_points = date_recall(reply_dates, dates) * 2 * len(dates) if dates else 0.0
+    is_short = len(expected) + len(denied) + 2 * len(dates) < 3
+    strict = {value for value in values if value.dimension not in LOOSE or is_short}
+    if (strict and strict.isdisjoint(matched)) or (dates and not date_points):
         return 0.0
-    return (date_points + len(expected & present)) / total
+    if _contradicts(expected, denied, present, absent):
+        return 0.0
+    if (name := _name_score(reply, reference)) is not None:
+        return name
+    points = (
+        date_points
+        + sum(value.weight for value in matched)
+        + len(expected & present)
+        + len(denied & (absent | present))
+    )
+    if not points and not reply_values and 0 < len(present) <= len(expected) <= MAX_SYNONYM_WORDS:
+        return 0.0 if pattern("has_name").search(reference) else None
+    return points / total / (2 if is_short and matched != values else 1)
 
 
 def is_paragraph(reference: str) -> bool:
     return len(reference.split()) > MAX_SENTENCE_WORDS
 
 
-def polarity(text: str) -> str:
+def _final(reply: str) -> str:
+    """Return what follows the last "the answer is", or is in the last box; else the reply."""
+    finals = pattern("final").findall(reply)
+    return (finals[-1][0] or finals[-1][1]) if finals else reply
+
+
+def _chosen(reply: str) -> set[str]:
+    """Return the letter of the option that a reply names as its answer, else the first letter alone, if any."""
+    letters = [*pattern("letter").finditer(_final(reply) if len(reply) > len("(a)") else reply.upper())]
+    marked = [match["letter"] for match in letters if match["marked"]]
+    return {marked[-1]} if marked else {match["letter"] for match in letters[:1]}
+
+
+def _as_it_is(reply: str, reference: str) -> float:
+    """Return 1 if the reply is or names a reference of function words or signs alone, else 0."""
+    reply, reference = fold(reply).strip(" .!\n"), fold(reference).strip(" .!\n")
+    named = re.search(rf"(?<![\w+]){re.escape(reference)}(?![\w+])", reply)
+    return float(named is not None or reply.lower() == reference.lower())
+
+
+def _polarity(text: str, tables: str) -> str:
     """Return `yes` or `no` if exactly one of them is among the first three words, otherwise ""."""
-    polarities = {word for word in normalise(text[:OPENING_CHARS]).split()[:3] if word in ("yes", "no")}
-    return polarities.pop() if len(polarities) == 1 else ""
+    polarities = [name for name in ("yes", "no") if pattern(f"{tables}plain_{name}").match(fold(text).lower())]
+    return polarities[0] if len(polarities) == 1 else ""
 
 
-def _normalise_ranges(text: str) -> str:
-    """Return the normalised text; 3-5 becomes two words, since `normalise` would make it 35."""
-    return normalise(re.sub(r"(?<=\d)-(?=\d)", " ", text))
+def _meaning(reply: str, tables: str) -> str:
+    """Return `yes` or `no` if the first sentence of a reply comes to it in other words, otherwise ""."""
+    sentence = rewrite("bounds", fold(pattern("sentence_end").split(reply, maxsplit=1)[0]).lower())
+    meanings = {"allowing": "yes", "negative": "no", "affirmative": "yes"}
+    return next((meaning for name, meaning in meanings.items() if pattern(tables + name).search(sentence)), "")
+
+
+def _families(stems: Iterable[str]) -> frozenset[str]:
+    """Return the beginnings of stems that related words share."""
+    return frozenset(stem if stem[0].isdigit() else stem[:FAMILY_CHARS] for stem in stems)
+
+
+def _contradicts(*families: frozenset[str]) -> bool:
+    """Return True if the reply denies a word of a short reference, or states what the reference denies."""
+    expected, denied, present, absent = families
+    denies = len(expected) <= MAX_DENIED_WORDS and expected & (absent - present)
+    return bool(denies or (denied & present and not NEGATION_FAMILIES & present))
+
+
+def _name_score(reply: str, reference: str) -> float | None:
+    """Return 1 for the initials of a name, 0 if the reply lacks its last word, as Captain Kirk for Captain Cook."""
+    if not (pattern("full_name").fullmatch(reference) or reference.isupper()):
+        return None
+    for name, text in ((reference, reply), (reply, reference)):
+        initials = ["".join(re.findall(r"\b[A-Z]", words)) for words in pattern("titled").findall(name)]
+        if any(re.search(rf"\b{letters}[A-Z]?\b", text.replace(".", "")) for letters in initials):
+            return 1.0
+    words, others = (re.findall(r"\b[A-Z][a-z]{2,}", fold(text)) for text in (reference, reply))
+    is_other = len(words) > 1 and words[-1][:FAMILY_CHARS].lower() not in fold(reply).lower()
+    return 0.0 if is_other and {*others[1:]} - {*words} else None
+
+
+NEGATION_FAMILIES = _families(map(stem, NEGATING))

@@ -19,6 +19,8 @@ from agentlab.evals.scorers import Score
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
 """Kana and Han: scripts without spaces."""
+RIGHT = 0.5
+"""Smallest score of a right answer."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -26,11 +28,18 @@ def has_reference(turn: Turn) -> bool:
     return bool(turn.reference_answers) and not turn.unanswerable
 
 
-def best_score(turn: Turn, similarity: Callable[[str], float]) -> Score:
-    """Return the score of the nearest reference answer; of equally near ones the first counts."""
+def best_score(turn: Turn, similarity: Callable[[str], float | None]) -> Score:
+    """Return the score of the nearest reference answer; of equally near ones the first counts.
+
+    The score has no value if no reference is near and one of them is not decided (None).
+    """
     values = [similarity(reference) for reference in turn.reference_answers]
-    best = max(range(len(values)), key=values.__getitem__)
-    return Score(value=values[best], reason=f"nearest reference: {turn.reference_answers[best][:120]}")
+    known = [-1.0 if value is None else value for value in values]
+    best = max(range(len(values)), key=known.__getitem__)
+    nearest = f"nearest reference: {turn.reference_answers[best][:120]}"
+    if None in values and known[best] < RIGHT:
+        return Score(value=None, reason=f"not decided: it has no word of the reference; {nearest}")
+    return Score(value=known[best], reason=nearest)
 
 
 class _WithoutPunctuation(dict[int, int | None]):

@@ -1,0 +1,68 @@
+"""Words of ten languages and patterns (`tables.yaml`) by which `values` and `correctness` read a text.
+
+fold("\uff11\uff12 \ufb01les")      # "12 files": what looks alike is written alike
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_PATTERNS = _TABLES.pop("patterns")
+
+
+def _by_word(table: dict[Any, str]) -> dict[str, Any]:
+    pairs = ((word, key) for key, words in reversed(table.items()) for word in fold(words).lower().split())
+    return {word.replace("_", " "): key for word, key in pairs}
+
+
+@functools.cache
+def _compiled(source: str) -> re.Pattern[str]:
+    while named := re.search(r"<<(\w+)>>", source):
+        words = sorted(WORDS.get(named[1], ()), key=len, reverse=True)
+        any_of = "|".join(re.escape(word).replace("\\ ", "\\s") for word in words)
+        source = source.replace(named[0], _PATTERNS["parts"].get(named[1], any_of))
+    return re.compile(source, re.VERBOSE)
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """Return the pattern of that name, which is compiled when first used."""
+    return _compiled(_PATTERNS["patterns"][name])
+
+
+def rewrite(name: str, text: str) -> str:
+    """Return the text after the rewrites of that name."""
+    for source, replacement in _PATTERNS[name]:
+        text = _compiled(source).sub(replacement, text)
+    return text
+
+
+@functools.lru_cache(maxsize=32)  # one turn compares a reply with several references
+def fold(text: str) -> str:
+    """Return the text with equal characters for what is read alike; letters keep their case."""
+    if text.isascii():
+        return text
+    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
+    text = rewrite("marks", unicodedata.normalize("NFKD", rewrite("looks", text)))
+    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), unicodedata.normalize("NFC", text))
+
+
+LANGUAGES = {name: frozenset(fold(words).split()) for name, words in _TABLES.pop("languages").items()}
+"""Languages of `text2num`, and frequent words of theirs."""
+_SIZES = {kind: _by_word(sizes) for kind, sizes in _TABLES.pop("units").items()}
+WORDS: dict[str, dict[str, Any]] = {name: _by_word(table) for name, table in _TABLES.items()}
+"""Table -> word -> key; of `units`, dimension and size in the first unit of the dimension."""
+WORDS["units"] = {word: (kind, float(size)) for kind, words in _SIZES.items() for word, size in words.items()}
+WORDS["units"] |= {word: (code, 1.0) for word, code in WORDS["currencies"].items()}
+
+
+def number_of(table: str, word: str) -> Any:
+    """Return the key of a word, in the singular or plural, in a table of `WORDS`."""
+    words, word = WORDS[table], re.sub(r"\s", " ", word)
+    return next(words[each] for each in (word, word[:-1], word[:-2]) if each in words)
