@@ -56,7 +56,7 @@ CASES = {
     "retrieval miss": (WEIGHT, answering("100 grams", query="goal metres wide painted")),
     "evidence ignored": (WEIGHT, answering("100 grams", query="ball weighs grams kick-off")),
     "wrong refusal": (WEIGHT, answering("The documents do not say.", query="ball weighs grams kick-off")),
-    "unsupported claim": (TALK, answering("green")),
+    "unsupported claim": (TALK, answering("green since 1990")),
 }
 
 
@@ -138,7 +138,7 @@ def test_a_turn_that_is_right_has_no_cause(turn, flow, tmp_path, own_home, capsy
 
 def test_cause_of_an_imported_answer_names_the_missing_trace(tmp_path):
     folder = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"], "q2": ["green"]})
-    rows = [row("a", "q0", "yellow"), row("a", "q1", "The documents do not say."), row("a", "q2", "green")]
+    rows = [row("a", "q0", "yellow since 1990"), row("a", "q1", "The documents do not say."), row("a", "q2", "green")]
     write_rows(folder / "predictions.jsonl", rows)
     found = al.import_predictions(folder, tmp_path / "run").causes()
     assert dict(zip(found.conversation, found.cause, strict=True)) == {"q0": "not told", "q1": "wrong refusal"}

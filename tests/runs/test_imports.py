@@ -104,7 +104,7 @@ def test_csv_import_skips_empty_rows_and_splits_only_published(folder, tmp_path,
 
 def test_imported_epochs_count_and_unanswered_turns_are_left_out(folder, capsys):
     rows = [
-        row(system, name, "blue" if epoch == 0 else "red", 0) | {"epoch": epoch}
+        row(system, name, "blue" if epoch == 0 else "red since 1990", 0) | {"epoch": epoch}
         for system, epochs in (("once", 2), ("never", 1))
         for name in QUESTIONS
         for epoch in range(epochs)
