@@ -92,7 +92,7 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:
-    """Yield a line for each score with a missing value, whose mean is unknown: its first turn and their number."""
+    """Yield a line for each score with missing values: the first turn without a value, and their number."""
     turns_by_score = defaultdict[str, list[str]](list)
     for row in run.map_turns() if run.result.mode != IMPORTED else ():
         for name, score in (row.scores or {}).items():

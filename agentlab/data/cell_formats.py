@@ -38,9 +38,9 @@ def as_shown(value: Any, pattern: str) -> str:
         if pattern in _LOCAL_DATES:
             return value.isoformat().replace("T", " ").removesuffix(" 00:00:00")
         codes = _CODES | ({"hh": "%I", "h": "%I"} if "am/pm" in pattern.lower() else {})
-        shown = _DATE_PART.sub(lambda m: m[1] or codes.get("minute" if m["minute"] else m[0].lower(), ""), pattern)
+        directives = _DATE_PART.sub(lambda m: m[1] or codes.get("minute" if m["minute"] else m[0].lower(), ""), pattern)
         try:
-            return value.strftime(shown).format(value)
+            return value.strftime(directives).format(value)
         except (AttributeError, LookupError, ValueError):  # a time has no day
             return value.isoformat()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -59,5 +59,5 @@ def _number(value: float, pattern: str) -> str:
     optional, pattern_of_whole = digits[1] or "", digits[0].partition(".")[0]
     whole, _, fraction = f"{abs(scaled):{',' if ',' in pattern_of_whole else ''}.{len(optional)}f}".partition(".")
     fraction = fraction[: optional.count("0")] + fraction[optional.count("0") :].rstrip("0")
-    shown = whole.zfill(pattern_of_whole.count("0")) + (f".{fraction}" if fraction else "")
-    return f"{'-' if scaled < 0 else ''}{before}{shown}{after}".strip()
+    number = whole.zfill(pattern_of_whole.count("0")) + (f".{fraction}" if fraction else "")
+    return f"{'-' if scaled < 0 else ''}{before}{number}{after}".strip()

@@ -91,15 +91,15 @@ def guess_columns(header: Sequence[str], rows: Rows, overrides: Mapping[str, str
     """
     chosen: dict[str, list[str]] = {}
     for name, column in overrides.items():
-        known = _roles_by_name().get(plain(name))
-        if name not in ROLES and not known:
+        meanings = _roles_by_name().get(plain(name))
+        if name not in ROLES and not meanings:
             raise ValueError(f"--column: {unknown_name('meaning', name, ROLES)}")
         same = [each for each in header if each == column] or [
             c for c in header if column and plain(c) == plain(column)
         ]
         if column and not same:
             raise ValueError(f"--column: {unknown_name('column', column, header)}")
-        chosen[name if name in ROLES else ROLES[known[0][1]]] = same[:1]  # type: ignore[index]
+        chosen[name if name in ROLES else ROLES[meanings[0][1]]] = same[:1]  # type: ignore[index]
     matches = (match for name in header for match in _matches(name))
     for *_, order, column in sorted(matches, key=lambda match: match[:3]):
         if ROLES[order] not in chosen and not any(column in columns for columns in chosen.values()):
@@ -116,8 +116,8 @@ def _matches(column: str) -> list[tuple[int, int, int, str]]:
     forms.append([n for n in names if len(n) > 1 and (f" {n} " in f" {name} " or (not n.isascii() and n in name))])
     return [
         (looseness, rank, order, column)
-        for looseness, known in enumerate(forms if len(column) < 60 else ())
-        for form in known
+        for looseness, group in enumerate(forms if len(column) < 60 else ())
+        for form in group
         for rank, order in names.get(form, ())
         if looseness < 2 or ROLES[order] not in _WHOLE_NAMES_ONLY
     ]

@@ -189,7 +189,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _table_of_objects(objects: Iterable[tuple[int, Any]], notes: list[str]) -> Table:
-    """Return a table with the rows and columns that are not empty; only lists and objects stay what they are."""
+    """Return a table of the rows and columns that are not empty. Lists and objects stay values; others become text."""
     rows = []
     for number, row in objects:
         if not isinstance(row, dict) or len(row) > _MAX_COLUMNS:

@@ -47,10 +47,10 @@ def parse(name: str) -> HubFile | None:
 
 def digest(file: HubFile) -> str:
     """Return the SHA-256 of the file, from its name or its first download; raises ConfigError if it is unknown."""
-    known = file.pin or known_digest(file.target)
-    if not known:
+    sha256 = file.pin or known_digest(file.target)
+    if not sha256:
         raise ConfigError(f"local/{file.name} has no hash: run `agentlab pull local/{file.name}`, write it after @")
-    return known
+    return sha256
 
 
 def fetch(file: HubFile, progress: Progress = lambda name, done, total: None) -> Path:

@@ -141,8 +141,8 @@ def parse_server_error(text: str) -> ServerError:
         if not re.match(r"[\s\ufeff]*<[!?a-z]", text, re.IGNORECASE):
             return ServerError(text)
         title = re.search(r"<(?:title|h1)\b[^>]*>\s*([^<]*\w[^<]*)", text, re.IGNORECASE)
-        shown = title[1] if title else re.sub("<[^>]*>", " ", text)[:200]
-        return ServerError(f"{' '.join(shown.split())} (a web page in place of an answer)")
+        content = title[1] if title else re.sub("<[^>]*>", " ", text)[:200]
+        return ServerError(f"{' '.join(content.split())} (a web page in place of an answer)")
     document = (document[0] if isinstance(document, list) and document else document) or ""
     error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):

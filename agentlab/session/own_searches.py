@@ -38,17 +38,17 @@ def _flat(values: list[Any]) -> Iterator[Any]:
             yield value
 
 
-def as_passage(found: Any, index: Index | None) -> Passage:
+def as_passage(item: Any, index: Index | None) -> Passage:
     """Return what a search returned as a passage: a Passage, a mapping with `doc_id` and `text`, or a document's id.
 
     Raises ConfigError for anything else, and for an id that the documents of the data set do not have.
     """
-    if isinstance(found, Passage):
-        return found
-    fields = dict(found) if isinstance(found, Mapping) else {"doc_id": found}
+    if isinstance(item, Passage):
+        return item
+    fields = dict(item) if isinstance(item, Mapping) else {"doc_id": item}
     doc_id = fields.get("doc_id", fields.get("id"))
     document = next((each for each in (index.documents if index else ()) if each.doc_id == str(doc_id)), None)
     if not isinstance(doc_id, (str, int)) or (document is None and "text" not in fields):
-        raise ConfigError(f"a search found {found!r:.100}, which is no document of the data set; add doc_id and text")
+        raise ConfigError(f"a search found {item!r:.100}, which is no document of the data set; add doc_id and text")
     title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
     return Passage(id=str(doc_id), doc_id=str(doc_id), title=title, text=text, start=0, end=len(text))

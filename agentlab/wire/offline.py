@@ -47,8 +47,8 @@ def refusal_in(failure: BaseException) -> BaseException:
     """Return the refusal that a client wrapped in other exceptions, or the failure itself."""
     parts = failure.exceptions if isinstance(failure, BaseExceptionGroup) else ()
     causes = [*parts, *filter(None, (failure.__cause__, failure.__context__))]
-    found = [refusal_in(cause) for cause in causes] if not isinstance(failure, ConnectionRefusedInReplay) else []
-    return next((each for each in found if isinstance(each, ConnectionRefusedInReplay)), failure)
+    refusals = [refusal_in(cause) for cause in causes] if not isinstance(failure, ConnectionRefusedInReplay) else []
+    return next((each for each in refusals if isinstance(each, ConnectionRefusedInReplay)), failure)
 
 
 def _check(event: str, arguments: tuple[Any, ...]) -> None:

@@ -241,8 +241,8 @@ class Workbench:
         name, settings = retrieval.method, retrieval.model_extra or {}
         if (key := json.dumps([name, settings], default=str)) not in self._retrievers:
             given, is_replay = self.objects.get((ROOM, name)), self.spec.mode == "replay"
-            known = RetrievalSpec.model_fields
-            self._retrievers[key] = find_retriever(name, settings, known, given, is_replay=is_replay)
+            spec_keys = RetrievalSpec.model_fields
+            self._retrievers[key] = find_retriever(name, settings, spec_keys, given, is_replay=is_replay)
         return self._retrievers[key]
 
     async def _listed_documents(self, index: Any) -> tuple[IndexedDocument, ...]:

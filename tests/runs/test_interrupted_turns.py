@@ -47,7 +47,7 @@ class Hangs(Scripted):
 
 
 def missed(folder: Path, model: Scripted, flow: str) -> int:
-    """Calls that a replay misses of a chat whose second turn came to no end, and was asked again."""
+    """Return the number of calls that a replay misses, after a chat whose second turn was interrupted and repeated."""
     given = {"flows": [flow], "embedder": "hashing/hashing-64", "mode": "record", "recordings": str(folder / "rec")}
     with al.Lab(model=model, **given) as lab:
         chat = lab.chat(documents=(), database=folder / "chat.sqlite", memory=folder / "memory")

@@ -84,14 +84,14 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
     for name in improves:
         paired = _known(pair, name)
         there, back = replace(paired, a=paired.b, b=paired.a), paired
-        shown, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
+        p_value, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
         means = " -> ".join(map(paired.measure.show, paired.means))
         word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
-        p_of_either = min(shown, contrary)
+        p_of_either = min(p_value, contrary)
         claim = Judgement(flow=pair.b, paired=paired, p=None, p_adjusted=p_of_either, family=1, alpha=ALPHA).claim
-        verdict = f"{word if shown < ALPHA else other} {claim}" if claim else f"not shown to be {word}"
+        verdict = f"{word if p_value < ALPHA else other} {claim}" if claim else f"not shown to be {word}"
         parts.append(f"{verdict} in {name} ({means}, p = {p_of_either:.2g})")
-        p, refuted = max(p, shown), refuted or contrary < ALPHA
+        p, refuted = max(p, p_value), refuted or contrary < ALPHA
     for name, margin in max_loss.items():
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")

@@ -130,9 +130,9 @@ class GateVerdict:
         equal = ", ".join(name for name in names if name not in passed)
         if self.result == "unchanged":
             return f"unchanged: {equal} on these {max(each.n for each in self.deciding)} turns ({sides})"
-        shown = ", ".join(name for name in names if name in passed)
+        passing = ", ".join(name for name in names if name in passed)
         also = f"; unchanged on these turns: {equal}" if equal else ""
-        return f"pass: no loss beyond the margin in {shown}{also} ({sides})"
+        return f"pass: no loss beyond the margin in {passing}{also} ({sides})"
 
 
 def gate(
@@ -181,8 +181,8 @@ def gate(
     )
     deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
     broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
-    shown = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
-    remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, shown))}
+    worse = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
+    remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, worse))}
     return make_verdict(run, Path(baseline), header, epochs_of(recorded), primary, verdicts, alpha=alpha, **remarked)
 
 
@@ -377,10 +377,10 @@ def check_arguments(
     baseline: Mapping[str, Mapping[TurnKey, Values]], margins: Mapping[str, float], alpha: float
 ) -> None:
     """Raise RunError for an invalid margin or alpha, and for a measure that the baseline does not have."""
-    known = {name for rows in baseline.values() for row in rows.values() for name in row}
+    measures = {name for rows in baseline.values() for row in rows.values() for name in row}
     for name, margin in margins.items():
-        if name not in known:
-            raise RunError(plugins.unknown_name("measure of the baseline", name, known))
+        if name not in measures:
+            raise RunError(plugins.unknown_name("measure of the baseline", name, measures))
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
     if not 0 < alpha < 0.5:

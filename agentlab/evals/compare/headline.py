@@ -297,8 +297,8 @@ class _Field:
         means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
         best = max(means, key=means.__getitem__, default=flow)
         if flow in means and means[best] > means[flow]:
-            shown = self.answer in next(each for each in self.contrasts[best] if each.other == flow).wins
-            note = "" if shown else ", not shown"
+            is_better = self.answer in next(each for each in self.contrasts[best] if each.other == flow).wins
+            note = "" if is_better else ", not shown"
             yield f"{best} has the highest {self.answer}: {means[best]:.2f} against {means[flow]:.2f}{note}"
         yield from self._what_would_decide(flow)
         yield from self._weakness(flow)

@@ -244,5 +244,5 @@ def _slices(
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
     members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
     members = [(side, paired) for side, paired in members if paired.corrected is None]
-    shown = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
-    return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), shown))
+    differing = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
+    return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), differing))

@@ -22,7 +22,7 @@ DRAWS = 2000
 MIN_CONVERSATIONS = 5
 """Conversations of a slice; the signs of fewer cannot reject."""
 MAX_VALUES = 12
-"""Values of a metadata key; a key with more identifies turns, not kinds of turns."""
+"""Maximum number of values of a metadata key; a key with more values is an id, not a kind of turns."""
 NOT_SLICES = ("today", "now", "evidence", "qid")
 Place = tuple[str, int]
 """Conversation and position of a turn."""

@@ -19,7 +19,7 @@ ASSUMED_CALL_USAGE = Usage(input_tokens=800, cached_tokens=0, output_tokens=60)
 OVERDRAFT_FACTOR = 1.1
 """Multiple of the budget that running conversations may use before they are stopped."""
 WRITE_CALLS_GUESSED = 2
-"""Assumed calls of a flow that fills its memory, per message: choose an operation, and its arguments."""
+"""Assumed calls per message while a flow fills its memory: one for the operation, one for its arguments."""
 
 
 def estimate(bench: Workbench, datasets: Sequence[Dataset]) -> str:

@@ -81,9 +81,9 @@ class FigureCheck:
     ours: float | None
     """Our mean, from 0 to 1; None if it cannot be computed."""
     n: int
-    """Number of answers here."""
+    """Number of answers in our mean."""
     expected_n: int
-    """Number of answers that the figure is the mean of."""
+    """Number of answers in the mean of the published figure."""
     verdict: FigureVerdict
     why: str = ""
 

@@ -87,9 +87,9 @@ class Content:
     @property
     def axes(self) -> tuple[str, str]:
         """Measures that a figure opens on: dollars if every flow has a price, and the measure behind `right`."""
-        known = all(side.run.means[side.flow].get("cost_usd") for side in self.sides)
+        has_prices = all(side.run.means[side.flow].get("cost_usd") for side in self.sides)
         qualities = [name for name in (*self.primary, *self.measures) if measure(name).better == "higher"]
-        return "cost_usd" if known else "input_tokens", self.verdict.measure or next(iter(qualities), "failed")
+        return "cost_usd" if has_prices else "input_tokens", self.verdict.measure or next(iter(qualities), "failed")
 
     def as_json(self) -> dict[str, Any]:
         """Return the data of the page, without the headline."""

@@ -140,8 +140,8 @@ class Matrix:
 
     @property
     def _caption(self) -> str:
-        shown = min(self._limit, len(self.keys))
-        return f"{shown} of {len(self.keys)} turns, worst {self._by} first"
+        size = min(self._limit, len(self.keys))
+        return f"{size} of {len(self.keys)} turns, worst {self._by} first"
 
     def __repr__(self) -> str:
         names = ["asked", *(side.name for side in self._content.sides)]

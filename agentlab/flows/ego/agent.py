@@ -149,8 +149,8 @@ async def _process_message(text: str, session: Session) -> tuple[str, str]:
     result = _result_of(execution)
     with session.step("handle_bubble"):
         session.notify("bubble", result[:500], title="result")
-        known = truncate_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)"
-        chat, canvas = await _write_reply("bubble", REPLY_SCHEMA, session, query=text, memories=memories, result=known)
+        facts = truncate_to_bytes(result, MAX_RESULTS_BYTES) or "(nothing was done; answer from what you know)"
+        chat, canvas = await _write_reply("bubble", REPLY_SCHEMA, session, query=text, memories=memories, result=facts)
         return (chat, canvas) if chat or canvas else (result, "")
 
 
