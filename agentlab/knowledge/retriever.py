@@ -164,10 +164,10 @@ def find_retriever(
     model = getattr(plugin, "Settings", None)
     if plugin is None:
         return Retriever(name, None, None, options)
-    known = () if model is None else getattr(model, "model_fields", None) or model.__dataclass_fields__
+    fields = () if model is None else getattr(model, "model_fields", None) or model.__dataclass_fields__
     for key in settings:
-        if key not in known:
-            raise ConfigError(f"retrieval: {plugins.unknown_name('key', key, [*keys, *known])}")
+        if key not in fields:
+            raise ConfigError(f"retrieval: {plugins.unknown_name('key', key, [*keys, *fields])}")
     try:
         validated = None if model is None else TypeAdapter(model).validate_python(dict(settings))
     except ValidationError as problem:
