@@ -137,6 +137,18 @@ def tracked() -> list[Path]:
 PYTHON = [file for file in tracked() if file.suffix == ".py"]
 
 
+@pytest.mark.parametrize(
+    "init",
+    [file for file in FILES if file.name == "__init__.py" and ast.get_docstring(ast.parse(file.read_text()))],
+    ids=lambda file: str(file.parent.relative_to(ROOT)),
+)
+def test_a_package_names_its_files(init):
+    """A reader finds the file of a change by the tree and the first docstrings alone."""
+    text = init.read_text()
+    names = {file.stem for file in init.parent.glob("*.py")} - {"__init__", "__main__"}
+    assert not {name for name in names if not re.search(rf"\b{name}\b", text)}
+
+
 def test_the_top_level_of_the_package_is_rooms():
     found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
     assert found == {"__init__.py", "__init__.pyi", "__main__.py", *LEVEL}

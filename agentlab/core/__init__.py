@@ -1,7 +1,7 @@
 """Plain values and pure functions that every other room uses. Imports no other room.
 
 `messages`, `events`, `trace`, `stream`: messages and replies; events of a turn; a trace, its sums and its latency; live
-events.
+events. `thoughts`: thoughts split from text.
 `protocols`, `slot`: the interfaces of model, embedder, index, memory (with its thresholds of relevance and of
 duplicates), tool and gateway; state of a session.
 `constants`, `errors`, `version`: names in traces and modes of a run; all exceptions; the version.

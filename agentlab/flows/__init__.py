@@ -16,6 +16,7 @@ A flow file may also define:
 
 Files: `rag_only` always searches; `tools` lets the model search; `tools_rag_fallback` searches if the model did not (it
 decides that). `documents`: the steps of these three. `chatbox`, `discord` (`two_step/`), `coordinator/`, `ego/`: agents
-with memory. Shared code: `tool_calls` runs tool calls, `json_replies` reads JSON replies, `text_files` reads prompts,
+with memory. Shared code: `tool_calls` runs tool calls (limits of results: `two_step/tool_selection`,
+`ego/react`, `coordinator/llm_coordinator`), `json_replies` reads JSON replies, `text_files` reads prompts,
 `history_cursor` follows the stored messages.
 """

@@ -7,5 +7,6 @@ Providers: `openai`, `azure`, `gemini`, `local/`, `scripted` (for tests). `embed
 `provider` (the base of a provider), `keys` (API keys and their pauses), `openai_connection`; `chat_model` with
 `chat_writing`, `chat_parameters`, `chat_reading` and `refusals` (errors of servers, and the wait they ask for).
 `agentlab doctor` knows a new provider by `KEYS` and `EXTRAS` in cli/doctor.py, its price by core/prices.yaml.
-Weights: `weights`, `sources`, and `catalogue.yaml` with their hashes.
+Pieces: `sse` (events of a body), `gemini_calls` (calls of a stream).
+Weights: `weights`, `sources`, `hub_files`, and `catalogue.yaml` with their hashes.
 """

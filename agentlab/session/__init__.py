@@ -2,6 +2,7 @@
 
 `session`: `Session` with `complete`, `retrieve`, `call_tool`, prompts, ids, drafts and the token limit of a request.
 `traced`: the settings of a session (`Has`, `Bounds`, `Files`, `Generation`) and the verbs step, decide, notify, fetch.
-`memory_verbs`: recall, remember and revise. `background`: parallel work, and work after the reply.
+`own_searches`: searches that a flow makes itself. `memory_verbs`: recall, remember and revise. `background`: parallel
+work, and work after the reply.
 `clock`: the position and modelled time of each event. `history`: the stored messages.
 """

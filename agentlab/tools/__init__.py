@@ -10,7 +10,8 @@
 
 A tool receives a `ToolContext`, the part of a session that it may use. `manual` renders tools for a prompt.
 
-`documents`, `memory`, `files`, `web`, `ask`, `clock`: the tools. `pages`: fetching of web pages, with its limits.
+`documents`, `memory`, `files`, `web`, `ask`, `clock`: the tools. `pages`: fetching of web pages, with its limits;
+`web` cuts each page again for its prompt.
 `stub`: tools from the data set. `mcp/`: MCP servers and scripts of a data folder.
 """
 

@@ -3,7 +3,8 @@
 `pairs`: `compare`, all pairs of flows. `paired`: one measure on two sides. `family`: measures tested as one family.
 `judgement`: the verdict on one measure. `headline`: the sentence on a run, by the rule of `ship`. `best`: the flows
 that no test tells from the best.
-`gate`: `gate`, with its default margins and exit codes; `sequential_gate`: the gate during a run;
+`gate`: `gate`, with its default margins (of costs: `stats/planning`) and exit codes; `sequential_gate`: the gate
+during a run;
 `baselines`: baseline files. `claims`: claims such as "B is cheaper and not worse". `slices`: regressions of a slice.
 `flips`: turns that crossed .5. `epochs`: repeated runs. `causes`: one cause for each poor turn.
 """

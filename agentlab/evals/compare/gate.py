@@ -144,7 +144,7 @@ def gate(
     both sides. `pass` excludes a loss beyond the margin at the level `alpha`. `regression` shows a loss; all gates that
     the baseline is to serve share `alpha`. The tests are the module's docstring. `margins`
     maps measures to margins: absolute for quality (default 0.05), relative to the baseline's mean for costs (default
-    0.05, latency 0.20). A margin of infinity leaves a measure out.
+    COST_MARGIN). A margin of infinity leaves a measure out.
 
     Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
     differ, if the run is incomplete, or if the baseline is unreadable.

@@ -4,5 +4,6 @@
 start.js. `content`: the data of the page. `packing`: compression of its texts. `drawing`: figures as SVG, for page and
 notebook.
 `views`: figures for notebooks. `tables`: tables and lines of any width. `show`: a conversation side by side.
-`gate_files`: gate.json, gate.md and JUnit XML. `export`: the turns as CSV or Parquet.
+`comparison`: a comparison as data, frame and Markdown. `gate_files`: gate.json, gate.md and JUnit XML. `export`: the
+turns as CSV or Parquet.
 """
