@@ -34,12 +34,12 @@ def best_score(turn: Turn, similarity: Callable[[str], float | None]) -> Score:
     The score has no value if no reference is near and one of them is not decided (None).
     """
     values = [similarity(reference) for reference in turn.reference_answers]
-    known = [-1.0 if value is None else value for value in values]
-    best = max(range(len(values)), key=known.__getitem__)
+    decided = [-1.0 if value is None else value for value in values]
+    best = max(range(len(values)), key=decided.__getitem__)
     nearest = f"nearest reference: {turn.reference_answers[best][:120]}"
-    if None in values and known[best] < RIGHT:
+    if None in values and decided[best] < RIGHT:
         return Score(value=None, reason=f"not decided: it has no word of the reference; {nearest}")
-    return Score(value=known[best], reason=nearest)
+    return Score(value=decided[best], reason=nearest)
 
 
 class _WithoutPunctuation(dict[int, int | None]):
