@@ -50,13 +50,13 @@ _OTHER_LETTERS = re.compile(_TABLES["other_letters"])
 WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["weights"].items()}
 """Embedder -> weights of a sentence's vector and, last, the constant, shape (d + 1,)."""
 MAX_BARE_WORDS = 5
-"""Words of a reply that may be a name or a number in any language."""
+"""Maximum words of a reply that may be a name or a number in any language."""
 MARGIN = 1.0
-"""Vote that an embedder may cast against the wording and still agree."""
+"""Maximum vote against the wording at which an embedder still agrees."""
 MIN_CLAIMS = 3
-"""Sentences on which wording and embedder agree that they answer, beside refusals."""
+"""Minimum sentences that answer by wording and embedder, for a reply with refusals beside them."""
 MAX_SENTENCES = 4
-"""Sentences of a reply that the embedder reads: a long reply shows its kind early."""
+"""Maximum sentences of a reply that the embedder reads; a long reply shows its kind early."""
 
 
 class Reading(NamedTuple):

@@ -8,8 +8,8 @@ A reply scores 0 if it declines, has the opposite of a yes or no, has none of th
 reference states. A yes, a no and the letter of an option are read in whole sentences. For a reference that is a
 paragraph the score is the token F1; otherwise a long reply would contain most of it.
 
-A few words without one of the reference's, such as "an attorney" for "lawyer", are not graded: nothing tells a synonym
-from a mistake. The table of a run counts such turns.
+A short reply without a word of the reference, such as "an attorney" for "lawyer", is not graded: no rule separates a
+synonym from a mistake. The table of a run counts such turns.
 
 The rules were tested on answers with human labels: `results/labels.md`, `results/LOG.md`, `evals/bench/correctness.py`.
 """
@@ -34,11 +34,11 @@ from agentlab.knowledge.refusal import declines
 MAX_SENTENCE_WORDS = 25
 """A reference with more words is a paragraph."""
 MAX_SYNONYM_WORDS = 2
-"""Content words of a reference that a reply of no more words may have in other words."""
+"""Maximum content words of a reference for which a reply in other words may be a synonym, and is not graded."""
 MAX_BARE_WORDS = 6
-"""A yes or no with more words wants these words, too, unless the reply has a yes or no."""
+"""Maximum words of a reference for which the meaning of a reply without `yes` or `no` counts as one."""
 MAX_DENIED_WORDS = 4
-"""A reply that denies one word of a longer reference may still state the rest."""
+"""Maximum words of a reference that one denied word contradicts; a reply may state the rest of a longer one."""
 FAMILY_CHARS = 5
 """Characters that related words share at their beginning: refund and refundable."""
 
@@ -108,20 +108,20 @@ def is_paragraph(reference: str) -> bool:
 
 
 def _final(reply: str) -> str:
-    """Return what follows the last "the answer is", or is in the last box; else the reply."""
+    """Return the text after the last "the answer is", or in the last box; otherwise the reply."""
     finals = pattern("final").findall(reply)
     return (finals[-1][0] or finals[-1][1]) if finals else reply
 
 
 def _chosen(reply: str) -> set[str]:
-    """Return the letter of the option that a reply names as its answer, else the first letter alone, if any."""
+    """Return the letter of the option that a reply names as its answer; otherwise its first single letter, if any."""
     letters = [*pattern("letter").finditer(_final(reply) if len(reply) > len("(a)") else reply.upper())]
     marked = [match["letter"] for match in letters if match["marked"]]
     return {marked[-1]} if marked else {match["letter"] for match in letters[:1]}
 
 
 def _as_it_is(reply: str, reference: str) -> float:
-    """Return 1 if the reply is or names a reference of function words or signs alone, else 0."""
+    """Return 1 if the reply equals or contains a reference that has only function words or signs, otherwise 0."""
     reply, reference = fold(reply).strip(" .!\n"), fold(reference).strip(" .!\n")
     named = re.search(rf"(?<![\w+]){re.escape(reference)}(?![\w+])", reply)
     return float(named is not None or reply.lower() == reference.lower())
@@ -134,14 +134,14 @@ def _polarity(text: str, tables: str) -> str:
 
 
 def _meaning(reply: str, tables: str) -> str:
-    """Return `yes` or `no` if the first sentence of a reply comes to it in other words, otherwise ""."""
+    """Return `yes` or `no` if the first sentence of a reply means that in other words, otherwise ""."""
     sentence = rewrite("bounds", fold(pattern("sentence_end").split(reply, maxsplit=1)[0]).lower())
     meanings = {"allowing": "yes", "negative": "no", "affirmative": "yes"}
     return next((meaning for name, meaning in meanings.items() if pattern(tables + name).search(sentence)), "")
 
 
 def _families(stems: Iterable[str]) -> frozenset[str]:
-    """Return the beginnings of stems that related words share."""
+    """Return the first characters of each stem, which related words share."""
     return frozenset(stem if stem[0].isdigit() else stem[:FAMILY_CHARS] for stem in stems)
 
 
@@ -153,7 +153,7 @@ def _contradicts(*families: frozenset[str]) -> bool:
 
 
 def _name_score(reply: str, reference: str) -> float | None:
-    """Return 1 for the initials of a name, 0 if the reply lacks its last word, as Captain Kirk for Captain Cook."""
+    """Return 1 for the initials of a name, 0 for another name (Captain Kirk for Captain Cook), otherwise None."""
     if not (pattern("full_name").fullmatch(reference) or reference.isupper()):
         return None
     for name, text in ((reference, reply), (reply, reference)):

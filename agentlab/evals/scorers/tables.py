@@ -45,7 +45,7 @@ def rewrite(name: str, text: str) -> str:
 
 @functools.lru_cache(maxsize=32)  # one turn compares a reply with several references
 def fold(text: str) -> str:
-    """Return the text with equal characters for what is read alike; letters keep their case."""
+    """Return the text with one form for characters of equal meaning; letters keep their case."""
     if text.isascii():
         return text
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character

@@ -155,7 +155,7 @@ def _joined(value: Value, smaller: Value) -> Value | None:
 
 
 def _time(match: re.Match[str]) -> Value | None:
-    """Return hours after midnight, and those twelve hours later if nothing tells which; None for another number."""
+    """Return hours after midnight, with both values if the half of the day is unclear; None for another number."""
     minute, half_day = match["minute"], match["before"] or match["after"]
     if not (half_day or match["mark"] or match["halb"] or match["side"] or (minute and match["sign"] != ".")):
         return None
