@@ -11,6 +11,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from agentlab.core.errors import RunError
 from agentlab.core.messages import Completion, Message
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
@@ -96,11 +97,34 @@ def test_the_gate_counts_the_turns_that_one_side_leaves_undecided(tmp_path):
     dutch = ["Dat staat er niet in.", "It weighs 410 grams."]
     replies = [*dutch, "The documents do not say.", "It weighs 410 grams."]
     partly = play(tmp_path / "other", *replies, concurrency=1)
-    assert "undecided, so not gated: 3 of refusal_accuracy of rag_only" in " ".join(gate(partly, baseline).notes)
+    verdict = gate(partly, baseline)
+    assert "undecided, so not gated: 3 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
+    (refusals,) = (each for each in verdict.deciding if each.measure.name == "refusal_accuracy")
+    assert not refusals.changed and refusals.verdict == "undecided", "half of the turns may hide any loss"
+    assert gate(run, baseline).exit_code == 0
     (tmp_path / "third").mkdir()
     fully = play(tmp_path / "third", *dutch, concurrency=1)
-    notes = " ".join(gate(fully, baseline).notes)
-    assert "not gated: refusal_accuracy of rag_only (6 turns undecided)" in notes
+    with pytest.raises(RunError, match="refusal_accuracy of rag_only: all 6 turns are undecided in the run"):
+        gate(fully, baseline)
+
+
+def test_one_undecided_turn_of_many_may_pass(tmp_path):
+    run = play(tmp_path, "The documents do not say.", "It weighs 410 grams.", conversations=60, concurrency=1)
+    baseline = tmp_path / "baseline.jsonl"
+    assert main(["gate", str(run.path), "--baseline", str(baseline), "--update"]) == 0
+    (tmp_path / "other").mkdir()
+    replies = ["The documents do not say.", "It weighs 410 grams."] * 59 + [
+        "Dat staat er niet in.",
+        "It weighs 410 grams.",
+    ]
+    other = play(tmp_path / "other", *replies, conversations=60, concurrency=1)
+    judged = {
+        margin: next(
+            j for j in gate(other, baseline, margins={"refusal_accuracy": margin}).deciding if j.paired.left_out
+        )
+        for margin in (0.05, 0.1)
+    }
+    assert {margin: each.verdict for margin, each in judged.items()} == {0.05: "undecided", 0.1: "pass"}
 
 
 def test_other_languages_need_the_extra(tmp_path):

@@ -168,7 +168,10 @@ class Judgement:
     @cached_property
     def bound(self) -> float | None:
         """Return the upper bound of the loss at level 1 - alpha; None if there is no bound."""
-        return self.bounds(self.paired, 1.0, self.alpha)
+        bound = self.bounds(self.paired, 1.0, self.alpha)
+        # A turn that one side leaves undecided may hide the largest loss of a quality, 1.
+        hidden = self.paired.left_out / max(1, self.n + self.paired.left_out)
+        return None if bound is None else bound * (1 - hidden) + hidden
 
     @property
     def is_beyond(self) -> bool:
@@ -184,7 +187,7 @@ class Judgement:
         if self.share is not None and self.bound is not None:
             # Ignore rounding errors.
             excluded = self.bound <= self.margin + 1e-12 * max(1.0, self.margin)
-        if not self.changed and not (self.is_cut and not excluded):
+        if not (self.changed or self.paired.left_out or (self.is_cut and not excluded)):
             return "unchanged"
         if excluded:
             return "pass"
