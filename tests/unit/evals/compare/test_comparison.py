@@ -258,7 +258,7 @@ def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
     assert list(table["B"].unique()) == ["[b]", "c"]
     assert "&lt;" not in table.to_string()
     page = open_run(tmp_path / "run").report().text
-    assert '"estimand":"means are over turns, ' in page and "means are over turns" in comparison_of(tmp_path / "run")
+    assert "Bars: means are over turns, " in page and "means are over turns" in comparison_of(tmp_path / "run")
 
 
 SCORER = '''"""Grades by length."""
