@@ -286,7 +286,8 @@ class _Field:
         """Return what each flow is shown better in, if no flow leads."""
         parts = []
         for flow in self.eligible:
-            if gains := self._gains([each for each in self.contrasts[flow] if each.other in self.eligible]):
+            others = [each for each in self.contrasts[flow] if each.other in self.eligible]
+            if others and (gains := self._gains(others)):
                 parts.append(f"{flow} is {gains[0]}")
         return parts if len(parts) > 1 else []
 
