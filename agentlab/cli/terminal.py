@@ -79,14 +79,21 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
     for row in rows:
         del row[3 : 3 if priced else 4]
     is_narrow = sum(map(max, ([cell_len(row[i]) + 2 for row in rows] for i in range(len(rows[0]))))) > console.width
+    undecided = []
     if is_narrow:
         rows = [row[:-1] for row in rows]
+        for row in rows[1:]:
+            if row[1].endswith(" not decided)"):
+                row[1], _, count = row[1].rpartition(" (")
+                undecided.append(f"{count.split()[0]} of {row[0]}")
     print_table(console, "", rows[0], rows[1:], plain=True)
     reasons: dict[str, list[str]] = {}
     for each in verdict.numbers if is_narrow else ():
         reasons.setdefault(each.decides, []).append(each.flow)
     for reason, flows in reasons.items():
         print_line(console, f"{reason}: {', '.join(flows)}" if reason else "")
+    if undecided:
+        print_line(console, f"not decided: {', '.join(undecided)}")
     if verdict.measure:
         print_line(console, f"right: {verdict.measure} [95 % interval]; cost, calls, tokens and seconds a turn", "dim")
 
