@@ -9,7 +9,7 @@ import pymongo
 import pytest
 
 from agentlab.core.errors import MemoryUnavailable
-from agentlab.memory import mongo
+from agentlab.memory import base, mongo
 from support.memories import EMBEDDER, add, every_call, ids, texts
 from support.mongo_server import MongoServer
 
@@ -20,6 +20,7 @@ async def test_dead_server_is_an_error_and_a_restart_restores_everything(tmp_pat
     running = MongoServer(str(tmp_path / "data"))
     patient = mongo.connect("restart", EMBEDDER, uri=running.uri)
     monkeypatch.setattr(mongo, "_TIMEOUT", 0.4)
+    monkeypatch.setattr(base, "RETRY_SECONDS", 0.1)
     memory = mongo.connect("restart", EMBEDDER, uri=running.uri)
     try:
         await add(patient, "one thing", ids())
@@ -35,6 +36,7 @@ async def test_dead_server_is_an_error_and_a_restart_restores_everything(tmp_pat
             (found,) = await asyncio.gather(texts(memory), return_exceptions=True)
             if not isinstance(found, MemoryUnavailable):
                 break
+            await asyncio.sleep(0.1)
         assert found == ["one thing"], "the memory that was cut off goes on"
     finally:
         await patient.close()

@@ -89,7 +89,7 @@ def test_empty_replies_are_worth_nothing_and_are_no_labels():
 
 
 def test_unreadable_judgement_is_unknown_and_affects_no_other(capsys):
-    run = imported({"one": right, "two": lambda name: "red"}, llm_calls=1)
+    run = imported({"one": right, "two": lambda name: "it has 7 wheels"}, llm_calls=1)
     standing = judged(
         run, ScriptedJudge(lambda reference, answer: "?" if "q03 is" in answer else "yes"), known_answers=0
     )

@@ -9,6 +9,7 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
+from support import small_runs
 from support.paths import ROOT
 from support.small_runs import Answering, play, write_set
 
@@ -37,6 +38,8 @@ def test_a_run_of_format_3_is_read_with_and_without_its_data_set(tmp_path, capsy
 @pytest.fixture
 def moved(tmp_path, own_home, monkeypatch) -> Path:
     """A copy of a run in another folder, without its data set."""
+    # Only a reply with a value is decided.
+    monkeypatch.setattr(small_runs, "WRONG", "7 red ones")
     flows = [Answering("one", wrong=[("c01", 0)]), Answering("two")]
     run = play(write_set(tmp_path / "set", 7), tmp_path / "run", *flows)
     shutil.rmtree(tmp_path / "set")

@@ -111,7 +111,7 @@ def test_unknown_measure_is_an_error_that_names_the_known_ones(run, ask):
 def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
     comparison = compare(run)
     markdown = comparison._repr_markdown_()
-    assert "| refusal_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.5" in markdown
+    assert "| refusal_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
     assert "secondary measures" in markdown
 
 

@@ -55,7 +55,7 @@ OF_RUN = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
 STORED = [Message(role="user", text="hello")]
 COORDINATOR: Any = SimpleNamespace(
     episodes=SimpleNamespace(pending=["one"]),
-    history=SimpleNamespace(get_history=lambda: STORED, restore=lambda messages: None),
+    history=SimpleNamespace(request_messages=lambda: STORED, restore=lambda messages: None),
 )
 
 

@@ -195,7 +195,7 @@ async def test_tools_stay_listed_where_none_may_be_called(tools):
 
 @given(histories(), st.booleans())
 def test_any_history_is_taken_and_nothing_said_is_lost(history, begins_with_system_text):
-    messages = [system("S")] * begins_with_system_text + list(history.get_history())
+    messages = [system("S")] * begins_with_system_text + list(history.request_messages())
     model = openai.connect("any", base_url="http://127.0.0.1", api_key="key-of-a-test")
     body = model.translate(Request(messages=messages))
     assert refusal(body) is None
