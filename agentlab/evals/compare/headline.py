@@ -285,9 +285,8 @@ class _Field:
     def _trade(self) -> list[str]:
         """Return what each flow is shown better in, if no flow leads."""
         parts = []
-        for flow in self.eligible:
-            others = [each for each in self.contrasts[flow] if each.other in self.eligible]
-            if others and (gains := self._gains(others)):
+        for flow in self.eligible if len(self.eligible) > 1 else ():
+            if gains := self._gains([each for each in self.contrasts[flow] if each.other in self.eligible]):
                 parts.append(f"{flow} is {gains[0]}")
         return parts if len(parts) > 1 else []
 
