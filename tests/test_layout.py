@@ -74,7 +74,7 @@ LINES_BEYOND_THE_PLAN = {
     "headline": 306,
     "own data": 1_590,
     "look": 90,
-    "graders": 475,
+    "graders": 482,
     "lived with": 399,
 }
 """Lines of code that a body of work may bring beyond the plan of the rooms; each is its number of today."""
