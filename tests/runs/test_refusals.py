@@ -11,7 +11,6 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.core.errors import RunError
 from agentlab.core.messages import Completion, Message
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
@@ -104,8 +103,15 @@ def test_the_gate_counts_the_turns_that_one_side_leaves_undecided(tmp_path):
     assert gate(run, baseline).exit_code == 0
     (tmp_path / "third").mkdir()
     fully = play(tmp_path / "third", *dutch, concurrency=1)
-    with pytest.raises(RunError, match="refusal_accuracy of rag_only: all 6 turns are undecided in the run"):
-        gate(fully, baseline)
+    verdict = gate(fully, baseline)
+    (refusals,) = (each for each in verdict.deciding if each.measure.name == "refusal_accuracy")
+    assert (refusals.verdict, refusals.n, verdict.exit_code) == ("undecided", 0, 3)
+    assert "6 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
+    assert main(["gate", str(fully.path), "--baseline", str(baseline)]) == 3
+    spec = {"datasets": [str(tmp_path / "third" / "set")], "embedder": "hashing/hashing-64", "flows": ["rag_only"]}
+    with al.Lab(model=Scripted(dutch, loop=True), **spec, concurrency=1) as lab:
+        _, sequential = lab.gate_sync(baseline, out=tmp_path / "sequential")
+    assert sequential.exit_code == 3 and "inconclusive" in str(sequential)
 
 
 def test_one_undecided_turn_of_many_may_pass(tmp_path):

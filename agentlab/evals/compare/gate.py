@@ -309,11 +309,8 @@ def gated_measures(
             if is_left_out or not (is_gated or name in primary):
                 continue
             paired = pair_measure(name, laid_out[index], laid_out[index + len(baseline)], stops.get(flow, {}))
-            if paired.left_out and not paired.keys and name in primary:
-                raise RunError(
-                    f"{name} of {flow}: all {paired.left_out} turns are undecided in the run or the baseline"
-                )
-            if paired.means[0] is None:
+            # Turns that one side leaves undecided may hide any loss, so a primary measure of such turns alone is open.
+            if paired.means[0] is None and not (paired.left_out and name in primary):
                 unknown.append(f"{name} of {flow}" + f" ({paired.left_out} turns undecided)" * bool(paired.left_out))
                 continue
             advises = "" if name in primary and paired.may_decide else "advice"

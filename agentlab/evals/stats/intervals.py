@@ -51,7 +51,7 @@ class Column(NamedTuple):
 
 def score_ends(values: np.ndarray) -> tuple[float, float]:
     """Return the smallest and largest possible score: 0 and 1, or the ends of `values` beyond them."""
-    return min(0.0, float(values.min())), max(1.0, float(values.max()))
+    return float(values.min(initial=0.0)), float(values.max(initial=1.0))
 
 
 def mean_interval(column: Column) -> tuple[float, Interval]:
