@@ -155,6 +155,13 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         at = text.find("{", end)
 
 
+def load_own_yaml(text: str) -> Any:
+    """Return the values of a YAML file of the package, which nobody else wrote: ten times as fast as `parse_yaml`."""
+    import yaml
+
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+
+
 def parse_yaml(text: str) -> Any:
     """Return the plain values of one YAML document; raises ValueError, for a duplicate key too."""
     import yaml

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator
 
 from agentlab.core.files import read_text
+from agentlab.core.strict_json import load_own_yaml
 
 
 def existing_file(path: str) -> str:
@@ -31,4 +31,4 @@ def read_file(path: str | Path) -> str:
 
 def read_texts(path: Path) -> dict[str, Any]:
     """Return the texts of a YAML file (prompts or lists of words) by name, or by module and name."""
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return dict(load_own_yaml(path.read_text(encoding="utf-8")))

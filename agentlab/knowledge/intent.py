@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-import yaml
+from agentlab.core.strict_json import load_own_yaml
 
 Intent = Literal["tells", "asks", "greets"]
 MARKS = "?\uff1f\u061f\u037e\u055e"
@@ -158,5 +158,5 @@ def _without_accents(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
 
 
-_TEXTS = yaml.safe_load(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
+_TEXTS = load_own_yaml(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
 LANGUAGES = tuple(_Language(code, texts) for code, texts in _TEXTS.items())

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import yaml
+
+from agentlab.core.strict_json import load_own_yaml
 
 Verdict = Literal["declines", "answers", "not decided", "no reply"]
 ENGLISH, OTHER_LANGUAGE = "en", "another language"
@@ -40,7 +41,7 @@ _SENTENCE = re.compile(
 _CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|where|once|until|while|since|because)\b[^,]*,")
 """A clause before an English sentence that decides nothing."""
 _FOLDED = str.maketrans("\u2019\u0623\u0625\u0622\u0671\u0649\u0629", "'\u0627\u0627\u0627\u0627\u064a\u0647")
-_TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLES: dict[str, Any] = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _CONTRAST = re.compile(_TABLES["contrasts"])
 _LATIN = ("de", "es", "fr", "it", "pt")
 _FREQUENT: dict[str, frozenset[str]] = {

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import yaml
+from agentlab.core.strict_json import load_own_yaml
 
 MAX_OTHER_WORDS = 6
 """Maximum number of other words in a courteous message; a longer message counts as a question."""
 
-_WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WORDS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _COURTESY = frozenset(" ".join(_WORDS["spaced"]).split())
 _COURTESY_UNSPACED = re.compile("|".join(_WORDS["unspaced"]))
 _ASKS = re.compile(

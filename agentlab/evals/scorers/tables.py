@@ -11,9 +11,9 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import yaml
+from agentlab.core.strict_json import load_own_yaml
 
-_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLES = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _PATTERNS = _TABLES.pop("patterns")
 
 

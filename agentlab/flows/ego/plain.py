@@ -13,8 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from agentlab.core.strict_json import load_own_yaml
 from agentlab.knowledge.intent import LANGUAGES, ends_in_question, read_intent
 from agentlab.knowledge.refusal import declines
 
@@ -23,7 +22,7 @@ _CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001]|\s[-\u2013\u2014]\s")
 _PATH_OR_ADDRESS = re.compile(r"\w/\w|\w\.[a-z]{2,4}\b|://")
 _AMOUNT = re.compile(r"(\d+(?:[.,:]\d+)*)\s*([^\W\d_]+)")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WORDS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _WISHES = {wish for words in _WORDS.values() for wish in words["wishes"].split()}
 
 
