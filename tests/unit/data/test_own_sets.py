@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
@@ -15,6 +17,18 @@ WORLDWIDE = load_dataset(OWN / "worldwide")
 ENGLISH = {c.id.partition("-")[2]: c for c in WORLDWIDE.conversations if c.metadata["language"] == "en"}
 OTHERS = [c for c in WORLDWIDE.conversations if c.metadata["language"] != "en"]
 NUMBER_WORDS = {"one": "1", "three": "3", "five": "5", "seven": "7", "eight": "8"}
+
+
+def turns_with_evidence(dataset: Any) -> Iterator[tuple[str, Any, list[str]]]:
+    """Yield the place of each turn, the turn and its quotes, which are those of the relevant documents to the word."""
+    texts = {document.doc_id: document.text for document in dataset.documents}
+    for conversation in dataset.conversations:
+        for number, turn in enumerate(conversation.turns):
+            where = f"{conversation.id} turn {number}"
+            evidence = turn.metadata.get("evidence", [])
+            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
+            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
+            yield where, turn, [e["quote"] for e in evidence]
 
 
 def test_laws_match_their_card():
@@ -29,16 +43,10 @@ def test_laws_match_their_card():
 
 
 def test_every_reference_answer_of_the_laws_has_its_evidence():
-    texts = {document.doc_id: document.text for document in LAWS.documents}
-    for conversation in LAWS.conversations:
-        for number, turn in enumerate(conversation.turns):
-            where = f"{conversation.id} turn {number}"
-            evidence = turn.metadata.get("evidence", [])
-            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
-            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
-            assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
-            assert bool(turn.reference_answers) != turn.unanswerable, where
-            assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), where
+    for where, turn, _ in turns_with_evidence(LAWS):
+        assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
+        assert bool(turn.reference_answers) != turn.unanswerable, where
+        assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), where
 
 
 def test_the_demo_is_three_conversations_of_three_turns():
@@ -146,18 +154,12 @@ def test_each_conversation_of_worldwide_has_an_english_counterpart_of_laws():
 
 
 def test_each_number_of_a_worldwide_answer_is_in_a_quote_of_its_turn():
-    texts = {document.doc_id: document.text for document in WORLDWIDE.documents}
-    for conversation in WORLDWIDE.conversations:
-        for number, turn in enumerate(conversation.turns):
-            where = f"{conversation.id} turn {number}"
-            evidence = turn.metadata.get("evidence", [])
-            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
-            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
-            assert bool(turn.relevant_doc_ids) == ("answer" in turn.metadata), where
-            quoted = set().union(*(numbers_of(e["quote"]) for e in evidence))
-            stated = [numbers_of(answer) for answer in turn.reference_answers]
-            assert all(each <= quoted for each in stated), where
-            assert any(stated) or turn.metadata.get("answer") != "number", where
+    for where, turn, quotes in turns_with_evidence(WORLDWIDE):
+        assert bool(turn.relevant_doc_ids) == ("answer" in turn.metadata), where
+        quoted = set().union(*map(numbers_of, quotes))
+        stated = [numbers_of(answer) for answer in turn.reference_answers]
+        assert all(each <= quoted for each in stated), where
+        assert any(stated) or turn.metadata.get("answer") != "number", where
 
 
 def test_worldwide_answers_are_in_the_language_of_the_question_first():
