@@ -25,7 +25,7 @@ IN_WORDS = "answer_correctness of answers in words"
 NOT_VALIDATED = (IN_WORDS, "refusal_accuracy", "answered", "groundedness")
 """Measures that read other words than numbers, yes and no; their losses may be the grader's."""
 COSTS = ("llm_calls", "input_tokens", "output_tokens")
-HEAD = """# What each flow loses outside English
+HEAD = """# Losses of each flow outside English
 
 {commands}
 

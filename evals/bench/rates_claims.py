@@ -157,28 +157,28 @@ def _interval_rows() -> list[Row]:
 SECTIONS = (
     Section(
         "Claims of a difference",
-        "How often B is said to differ, and in which words. Equal: both means are the same, so that `on average` is"
-        " false; promised from 20 conversations on: .06 at most, costs with a standard deviation of 1 .08. A collapse"
-        " that no conversation shows is excluded only by `whatever was not seen`. Differ: `more often` is the power"
-        " of the sign flips. `on average` loses .10 of it at most at 30 conversations and an effect of .13, and .02 at"
-        " 60 and .08. `whatever was not seen` promises no power: at 30 conversations it needs an observed difference of"
-        " .105 or more, whatever the noise. Worlds are those of `evals/bench/rates_claims.py`.",
+        "Rates at which B is said to differ, and in which words. Equal: both means are the same, so that `on average`"
+        " is false; promised from 20 conversations on: .06 at most, costs with a standard deviation of 1 .08. A"
+        " collapse that no conversation shows is excluded only by `whatever was not seen`. Differ: `more often` is the"
+        " power of the sign flips. `on average` loses .10 of it at most at 30 conversations and an effect of .13, and"
+        " .02 at 60 and .08. `whatever was not seen` promises no power: at 30 conversations it needs an observed"
+        " difference of .105 or more, whatever the noise. Worlds are those of `evals/bench/rates_claims.py`.",
         ("world", "truth", "words"),
         SIZES,
         _claim_rows(),
     ),
     Section(
         "Intervals",
-        "How often an interval has a width and covers the true mean; promised .93 for scores from 5 conversations on,"
-        " .90 for costs from 5 and .93 from 20. Costs below 20 conversations are printed as rough.",
+        "Rates at which an interval has a width and covers the true mean; promised .93 for scores from 5 conversations"
+        " on, .90 for costs from 5 and .93 from 20. Costs below 20 conversations are printed as rough.",
         ("values", "what goes wrong together"),
         SIZES,
         _interval_rows(),
     ),
     Section(
         "N more conversations",
-        "How often a loss of .10 is excluded after the upper number of further conversations that is printed, if both"
-        " flows are equally good; promised .75 to .90 on average for pilots of 10 and 20.",
+        "Rates at which a loss of .10 is excluded after the upper number of further conversations that is printed, if"
+        " both flows are equally good; promised .75 to .90 on average for pilots of 10 and 20.",
         ("world",),
         (10, 20),
         [

@@ -161,7 +161,7 @@ SECTIONS = (
     ),
     Section(
         "A gate after N more conversations",
-        "How often a gate that was undecided at the margin .10 is decided after the upper number of further"
+        "Rates at which a gate that was undecided at the margin .10 is decided after the upper number of further"
         " conversations that it printed: it passes, or calls the flow worse. Promised .75 at least, whatever the loss.",
         ("true loss",),
         (10, 20),
@@ -200,8 +200,8 @@ SECTIONS = (
     ),
     Section(
         "A judge that labels correct",
-        "How often B is called better by a judge that errs on one reply in five. *kinder*: it passes .3 of B's replies"
-        " whatever they say. Half of the turns have labels. Equal: false, promised .025 at most.",
+        "Rates at which B is called better by a judge that errs on one reply in five. *kinder*: it passes .3 of B's"
+        " replies whatever they say. Half of the turns have labels. Equal: false, promised .025 at most.",
         ("judge", "truth"),
         (40, 80, 160),
         [

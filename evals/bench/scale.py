@@ -145,7 +145,7 @@ def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, kept: float) -> list[st
         f"| time, {in_flight:,} calls in flight of {MODEL_SECONDS:.0f} s | {hours:,.1f} h |",
         f"| of the provider | {per_minute:,.0f} requests and {per_minute * tokens / 1e6:,.1f} M tokens a minute |",
         "",
-        "What breaks first is the provider's limit, then money, then disk; the harness needs"
+        "The provider's limit breaks first, then money, then disk; the harness needs"
         f" {turns * cpu_a_turn / 3600 / hours:,.1f} cores to keep up. Two workers or more share the conversations out"
         " (`--executor processes --workers N`; `--executor dask --scheduler ADDRESS` on machines that share a disk);"
         " try it with `--limit 1000` first, and compare its time with this page.",
