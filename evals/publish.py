@@ -33,12 +33,12 @@ distribution and count one unseen conversation, so a difference may be shown whi
 ([error_rates.md](error_rates.md)). The sections mtrag_human, pyfaq and squad2 keep the intervals of their recording
 (bootstrap), which are narrower; their ranks are taken back. `p adj.` is adjusted over all that decides in one
 comparison, that of one flow with those after it; a p below .0001 is of a difference that is the same in every
-conversation. `visible` is the difference that 80 % of such comparisons would find: what is smaller is likely missed,
+conversation. `detectable` is the difference that 80 % of such comparisons find: smaller ones are probably missed,
 and "no difference shown" says no more. What was likely missed came out larger than planned: the plan ends with both.
 `groundedness` asks whether the words of a claim stand in the passages
 or in the question, and is 1 for a reply that claims nothing.
 """
-PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "visible", "reading")
+PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "detectable", "verdict")
 
 
 def section(run: Run, phases: bool) -> list[str]:
@@ -93,7 +93,7 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
                     format_number(d.difference, "+"),
                     d.interval or "-",
                     p,
-                    format_number(d.visible),
+                    format_number(d.detectable_loss),
                 )
                 yield pair.a, pair.b, d.measure.name, str(d.n), *amounts, d.words
 

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 
 from agentlab.core.events import ToolRun
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison, FlowSides, compare_turns
 from agentlab.evals.store.measures import TurnKey, Values
 from agentlab.lab.run import Run, open_run
@@ -78,7 +78,7 @@ def by_language(run: Run) -> Iterator[str]:
             yield f"| `{name}` | {title} | {' | '.join(cells)} |"
 
 
-def difference(loss: Judgement) -> str:
+def difference(loss: MeasureVerdict) -> str:
     """Return the difference with its interval, or a dash if it is unknown."""
     return "-" if loss.difference is None else f"{loss.difference + 0.0:+.3g} {loss.interval}".rstrip()
 
@@ -90,7 +90,7 @@ def compare_with_english(run: Run, languages: Collection[str]) -> Comparison:
         other = turns_of(run, flow, languages)
         english = {key: values for key, values in turns_of(run, flow, ["en"]).items() if key in other}
         sides.append(FlowSides(f"{flow} in English", english, flow, other, (flow, flow)))
-    return compare_turns(sides, PRIMARY, latency_decides=False)
+    return compare_turns(sides, PRIMARY, latency_is_primary=False)
 
 
 def turns_of(run: Run, flow: str, languages: Collection[str]) -> dict[TurnKey, Values]:

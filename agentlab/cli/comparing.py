@@ -15,7 +15,7 @@ from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.headline import Verdict, recommend
-from agentlab.evals.compare.judgement import ESTIMAND, Judgement, format_needed
+from agentlab.evals.compare.measure_verdict import ESTIMAND, MeasureVerdict, format_needed
 from agentlab.evals.compare.pairs import Comparison, FlowPair
 from agentlab.evals.report.gate_files import FILES, summary_lines
 from agentlab.evals.report.tables import Cell, new_console, print_commands, print_line, print_table
@@ -86,17 +86,17 @@ def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
     if unknown:
         print_line(console, f"unknown for A or B: {', '.join(unknown)}")
     for d in pair.differences:
-        if d.more:
-            print_line(console, f"{d.measure.name}: no difference shown; {format_needed(d.more, MARGIN)}")
+        if d.conversations_needed:
+            print_line(console, f"{d.measure.name}: no difference shown; {format_needed(d.conversations_needed, MARGIN)}")
 
 
-def _row(d: Judgement) -> list[Cell]:
+def _row(d: MeasureVerdict) -> list[Cell]:
     """Return the row of a measure; a significant verdict is green or red."""
     *cells, text = d.cells
     verdict = Text(text, style={"better": "green", "worse": "red"}.get(d.kind, ""))
     p = "-" if d.p is None else f"{d.p:.2g}"
     d_z = "-" if d.d_z is None else f"{d.d_z:.2f}"
-    return [d.measure.title + (" *" if d.primary else ""), *cells, verdict, p, d_z, format_number(d.visible)]
+    return [d.measure.title + (" *" if d.primary else ""), *cells, verdict, p, d_z, format_number(d.detectable_loss)]
 
 
 def _flips_to_show(pair: FlowPair, primary: Sequence[str]) -> list[tuple[str, Flip]]:
@@ -135,7 +135,7 @@ def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     for line in rest:
         print_line(console, line)
     changed = [each for each in verdict.measure_verdicts if each.paired.changed]
-    changed = [each for each in changed if each.kind == "worse" or (each.verdict == "undecided" and not each.advises)]
+    changed = [each for each in changed if each.kind == "worse" or (each.verdict == "undecided" and not each.secondary_reason)]
     if explain:
         lost = [(each, largest_losses(each.paired, MAX_FLIPS)) for each in changed]
         rows = replies_of(run, {(each.flow, flip.key) for each, flips in lost for flip in flips})

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.store.measures import measure
 
@@ -99,14 +99,14 @@ class Turns:
         ]
 
 
-def judgement(paired: PairedMeasure, outcome: MeasureOutcome) -> Judgement:
-    return Judgement(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **outcome._asdict())
+def judgement(paired: PairedMeasure, outcome: MeasureOutcome) -> MeasureVerdict:
+    return MeasureVerdict(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **outcome._asdict())
 
 
-def judged(members: list[PairedMeasure]) -> list[Judgement]:
+def judged(members: list[PairedMeasure]) -> list[MeasureVerdict]:
     tested = run_family_test(members, ALPHA, two_sided=False)
     return [
-        Judgement(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, **outcome._asdict())
+        MeasureVerdict(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, **outcome._asdict())
         for m, outcome in zip(members, tested, strict=True)
     ]
 
@@ -140,7 +140,7 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
         pairs = [(turns.play(), turns.play()) for _ in range(shape.flows)]
         without = judged([paired for a, b in pairs for paired in turns.paired(a, b)])
         alarms += any(j.kind == "worse" for j in without)
-        loss = without[0].visible
+        loss = without[0].detectable_loss
         if loss is not None:
             stated.append(loss)
             again = [(turns.play(), turns.play()) for _ in range(shape.flows)]
@@ -205,7 +205,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
                 size=size,
             )
             passed += (
-                Judgement(
+                MeasureVerdict(
                     flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **MeasureOutcome(None, None, 1)._asdict()
                 ).kind
                 == "pass"

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from rates import Row, Section
 
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import FlowSides, compare_turns
 from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.planning import more_to_exclude
@@ -51,14 +51,14 @@ def costs(sd: float, against: float, size: int, random: np.random.Generator) -> 
     )
 
 
-def judged(name: str, draw: Draw, size: int, random: np.random.Generator) -> Judgement:
+def judged(name: str, draw: Draw, size: int, random: np.random.Generator) -> MeasureVerdict:
     """Return the judgement of one measure, from the front door of a comparison."""
     sides = []
     for values in draw(size, random):
         turns = {(f"c{c:03}", t, 0): {name: float(v)} for c, row in enumerate(values) for t, v in enumerate(row)}
         sides.append(turns)
     pair = FlowSides("a", sides[0], "b", sides[1], ("a", "b"))
-    return compare_turns([pair], [name], latency_decides=True).pairs[0][name]
+    return compare_turns([pair], [name], latency_is_primary=True).pairs[0][name]
 
 
 def claims(name: str, draw: Draw, least: str, size: int, random: np.random.Generator) -> float:

@@ -15,7 +15,7 @@ from rates import Row, Section
 from agentlab.evals.compare.baselines import mean_over_epochs
 from agentlab.evals.compare.best import best
 from agentlab.evals.compare.gate import evaluate_measures
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.paired import make_turn_tables, pair_measure
 
 Turns = dict[tuple[str, int, int], dict[str, float | None]]
@@ -59,7 +59,7 @@ def quality_passes(world: str, loss: float, size: int, random: np.random.Generat
 def decided(loss: float, size: int, random: np.random.Generator) -> float:
     """Return 1 if a gate at the margin .10 is decided after the upper number of more conversations that it printed."""
 
-    def gated(sides: tuple[np.ndarray, ...]) -> Judgement:
+    def gated(sides: tuple[np.ndarray, ...]) -> MeasureVerdict:
         flows = [{"flow": turns_of("answer_f1", side[None])} for side in sides]
         return evaluate_measures(*flows, {"answer_f1": 0.1}, 0.05, ["answer_f1"])[0][0]
 
@@ -68,9 +68,9 @@ def decided(loss: float, size: int, random: np.random.Generator) -> float:
         before, now = (random.random((size, 4)) < skill for _ in range(2))
         return before.astype(float), (now & (random.random((size, 4)) >= loss / 0.8)).astype(float)
 
-    while (pilot := gated(first := played(size))).kind != "undecided" or pilot.more is None:
+    while (pilot := gated(first := played(size))).kind != "undecided" or pilot.conversations_needed is None:
         pass
-    more = played(min(pilot.more.high, 2000))
+    more = played(min(pilot.conversations_needed.high, 2000))
     return float(gated(tuple(np.vstack(both) for both in zip(first, more, strict=True))).kind != "undecided")
 
 

@@ -98,13 +98,13 @@ def test_the_gate_counts_the_turns_that_one_side_leaves_undecided(tmp_path):
     partly = play(tmp_path / "other", *replies, concurrency=1)
     verdict = gate(partly, baseline)
     assert "undecided, so not gated: 3 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
-    (refusals,) = (each for each in verdict.deciding if each.measure.name == "refusal_accuracy")
+    (refusals,) = (each for each in verdict.primary_verdicts if each.measure.name == "refusal_accuracy")
     assert not refusals.changed and refusals.verdict == "undecided", "half of the turns may hide any loss"
     assert gate(run, baseline).exit_code == 0
     (tmp_path / "third").mkdir()
     fully = play(tmp_path / "third", *dutch, concurrency=1)
     verdict = gate(fully, baseline)
-    (refusals,) = (each for each in verdict.deciding if each.measure.name == "refusal_accuracy")
+    (refusals,) = (each for each in verdict.primary_verdicts if each.measure.name == "refusal_accuracy")
     assert (refusals.verdict, refusals.n, verdict.exit_code) == ("undecided", 0, 3)
     assert "6 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
     assert main(["gate", str(fully.path), "--baseline", str(baseline)]) == 3
@@ -126,7 +126,7 @@ def test_one_undecided_turn_of_many_may_pass(tmp_path):
     other = play(tmp_path / "other", *replies, conversations=60, concurrency=1)
     judged = {
         margin: next(
-            j for j in gate(other, baseline, margins={"refusal_accuracy": margin}).deciding if j.paired.left_out
+            j for j in gate(other, baseline, margins={"refusal_accuracy": margin}).primary_verdicts if j.paired.left_out
         )
         for margin in (0.05, 0.1)
     }

@@ -18,7 +18,7 @@ from typing import Any
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
-from agentlab.evals.compare.judgement import Judgement, format_needed, loss_p_value
+from agentlab.evals.compare.measure_verdict import MeasureVerdict, format_needed, loss_p_value
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.pairs import ALPHA, Comparison, FlowPair
 from agentlab.evals.stats.planning import Needed
@@ -44,18 +44,18 @@ class ClaimResult:
     """`more` with its condition."""
 
     @property
-    def reading(self) -> str:
+    def verdict(self) -> str:
         """`yes`, `no` or `undecided`, at the level .05."""
         return "yes" if self.p_adjusted < ALPHA else "no" if self.refuted else "undecided"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as `agentlab compare --json` prints it."""
-        return {**asdict(self), "more": self.more and self.more._asdict(), "reading": self.reading, "says": str(self)}
+        return {**asdict(self), "more": self.more and self.more._asdict(), "reading": self.verdict, "says": str(self)}
 
     def __str__(self) -> str:
-        needed = f"; {self.needed}" if self.reading == "undecided" and self.more else ""
+        needed = f"; {self.needed}" if self.verdict == "undecided" and self.more else ""
         sides = f"{self.b} against {self.a}"
-        return f"{self.reading}: {sides} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}{needed}"
+        return f"{self.verdict}: {sides} is {' and '.join(self.parts)}; p = {self.p_adjusted:.2g}{needed}"
 
 
 def evaluate_claims(
@@ -64,7 +64,7 @@ def evaluate_claims(
     """Answer for each pair of a comparison: is B better in all of `improves`, and within every margin of `max_loss`?
 
     `improves` names measures, costs or qualities. `max_loss` maps measures to margins, as in `al.gate`: absolute for
-    quality (0.05 of a score from 0 to 1), relative to A's mean for costs. Each result has a `reading` (yes, no or
+    quality (0.05 of a score from 0 to 1), relative to A's mean for costs. Each result has a `verdict` (yes, no or
     undecided), a p-value adjusted for all pairs, and the conversations needed beyond these.
 
     Raises RunError for a measure that is missing or unknown on a turn of a pair, and for a negative margin.
@@ -80,35 +80,35 @@ def evaluate_claims(
 
 def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float]) -> ClaimResult:
     p, parts, refuted = 0.0, [], False
-    open_: list[Judgement] = []
+    open_: list[MeasureVerdict] = []
     for name in improves:
         paired = _known(pair, name)
-        there, back = replace(paired, a=paired.b, b=paired.a), paired
-        p_value, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (there, back))
+        gain, loss = replace(paired, a=paired.b, b=paired.a), paired
+        p_value, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (gain, loss))
         means = " -> ".join(map(paired.measure.show, paired.means))
         word, other = ("cheaper", "dearer") if paired.direction > 0 else ("better", "worse")
         p_of_either = min(p_value, contrary)
-        claim = Judgement(flow=pair.b, paired=paired, p=None, p_adjusted=p_of_either, family=1, alpha=ALPHA).claim
-        verdict = f"{word if p_value < ALPHA else other} {claim}" if claim else f"not shown to be {word}"
-        parts.append(f"{verdict} in {name} ({means}, p = {p_of_either:.2g})")
+        claim = MeasureVerdict(flow=pair.b, paired=paired, p=None, p_adjusted=p_of_either, family=1, alpha=ALPHA).claim
+        statement = f"{word if p_value < ALPHA else other} {claim}" if claim else f"not shown to be {word}"
+        parts.append(f"{statement} in {name} ({means}, p = {p_of_either:.2g})")
         p, refuted = max(p, p_value), refuted or contrary < ALPHA
     for name, margin in max_loss.items():
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
         paired = _known(pair, name)
-        judgement = Judgement(
-            flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, share=margin
+        verdict = MeasureVerdict(
+            flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, relative_margin=margin
         )
-        lost = loss_p_value(paired, judgement.margin)
-        worse = judgement.is_beyond
+        lost = loss_p_value(paired, verdict.margin)
+        worse = verdict.is_beyond
         word = "not worse" if lost <= ALPHA else "worse" if worse else "not shown to be non-inferior"
-        limit = f"{judgement.excluded}, margin {format_number(judgement.margin)}"
+        limit = f"{verdict.excluded}, margin {format_number(verdict.margin)}"
         parts.append(f"{word} in {name} ({limit})")
         p, refuted = max(p, lost), refuted or worse
         if lost > ALPHA:
-            open_.append(judgement)
-    most = max(open_, key=lambda each: each.more or (math.inf, math.inf), default=None)
-    more = most.more if most else None
+            open_.append(verdict)
+    most = max(open_, key=lambda each: each.conversations_needed or (math.inf, math.inf), default=None)
+    more = most.conversations_needed if most else None
     needed = format_needed(more, most.margin) if most and more else ""
     return ClaimResult(pair.a, pair.b, p, p, tuple(parts), refuted, more, needed)
 

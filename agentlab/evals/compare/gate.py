@@ -4,8 +4,9 @@
     verdict = gate(another_run, "evals/baselines/laws.jsonl", margins={"answer_f1": 0.1})
 
 The loss of a measure is its mean difference in the worse direction, turn by turn, on the turns of the baseline.
-`judgement` gives the verdict of one measure. The two to four primary measures of the baseline decide; the others are
-only reported. If the primary measures are the default ones and turns failed, `failed` is a primary measure, too.
+`measure_verdict` gives the verdict on one measure. The two to four primary measures of the baseline decide the result;
+secondary ones are only reported. If the primary measures are the default ones and turns failed, `failed` is primary,
+too.
 
     unchanged     every primary measure of every flow is equal on every turn: a statement about these turns.
     pass          every one passes or is unchanged. All must, so no correction is needed (an intersection-union test).
@@ -40,7 +41,7 @@ from agentlab.evals.compare.baselines import (
     read_baseline,
 )
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
-from agentlab.evals.compare.judgement import Judgement, format_needed
+from agentlab.evals.compare.measure_verdict import MeasureVerdict, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.stats.planning import COST_MARGIN
@@ -80,8 +81,8 @@ class GateVerdict:
     alpha: float
     """Rate of false alarms over all gates that the baseline is to serve."""
     primary: tuple[str, ...]
-    """Measures that decide the result."""
-    measure_verdicts: tuple[Judgement, ...]
+    """Primary measures: they decide the result."""
+    measure_verdicts: tuple[MeasureVerdict, ...]
     """Verdicts of all measures: primary ones first, worst first."""
     notes: tuple[str, ...]
     """Remarks, such as a change of model."""
@@ -96,14 +97,14 @@ class GateVerdict:
     """Gates of the baseline in which a turn changed, this one included; None if they cannot be stored."""
 
     @property
-    def deciding(self) -> list[Judgement]:
+    def primary_verdicts(self) -> list[MeasureVerdict]:
         """Verdicts of the primary measures."""
-        return [each for each in self.measure_verdicts if not each.advises]
+        return [each for each in self.measure_verdicts if not each.secondary_reason]
 
     @property
     def result(self) -> Result:
         """`unchanged`, `pass`, `regression` or `inconclusive`."""
-        kinds = {each.kind for each in self.deciding}
+        kinds = {each.kind for each in self.primary_verdicts}
         if kinds == {"unchanged"}:
             return "unchanged"
         return "regression" if "worse" in kinds else "inconclusive" if kinds & {"undecided", "unknown"} else "pass"
@@ -116,20 +117,20 @@ class GateVerdict:
     def __str__(self) -> str:
         sides = f"{self.run_id} against {self.baseline_id}"
         if self.result == "regression":
-            worse = [each.change for each in self.deciding if each.kind == "worse"]
+            worse = [each.change for each in self.primary_verdicts if each.kind == "worse"]
             more = f" and {len(worse) - 3} more" if len(worse) > 3 else ""
             return f"regression: {', '.join(worse[:3])}{more} ({sides})"
         if self.result == "inconclusive":
-            open_ = [each for each in self.deciding if each.verdict == "undecided"]
-            needed = [(each.more, each.margin) for each in open_ if each.more]
+            open_ = [each for each in self.primary_verdicts if each.verdict == "undecided"]
+            needed = [(each.conversations_needed, each.margin) for each in open_ if each.conversations_needed]
             hint = f", {format_needed(*max(needed))}" if len(needed) == len(open_) else ""
             more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
             return f"inconclusive: {open_[0].change}{more} undecided{hint} ({sides})"
-        passed = {each.measure.name for each in self.deciding if each.kind == "pass"}
-        names = [name for name in self.primary if any(each.measure.name == name for each in self.deciding)]
+        passed = {each.measure.name for each in self.primary_verdicts if each.kind == "pass"}
+        names = [name for name in self.primary if any(each.measure.name == name for each in self.primary_verdicts)]
         equal = ", ".join(name for name in names if name not in passed)
         if self.result == "unchanged":
-            return f"unchanged: {equal} on these {max(each.n for each in self.deciding)} turns ({sides})"
+            return f"unchanged: {equal} on these {max(each.n for each in self.primary_verdicts)} turns ({sides})"
         passing = ", ".join(name for name in names if name in passed)
         also = f"; unchanged on these turns: {equal}" if equal else ""
         return f"pass: no loss beyond the margin in {passing}{also} ({sides})"
@@ -174,13 +175,13 @@ def gate(
         margins or {},
         alpha,
         primary,
-        seconds_decide=latency_is_comparable(run.result.mode, header.mode),
+        latency_is_primary=latency_is_comparable(run.result.mode, header.mode),
         stops=mine["stops"],
         gates=header.gates,
         longest=run.longest // epochs_of(run.turn_values),
     )
-    deciding = [(j.flow, j.paired) for j in verdicts if not j.advises]
-    broken = significant_slices(deciding, slices_by_turn(run), alpha, two_sided=False)
+    primary_pairs = [(j.flow, j.paired) for j in verdicts if not j.secondary_reason]
+    broken = significant_slices(primary_pairs, slices_by_turn(run), alpha, two_sided=False)
     worse = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
     remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, worse))}
     return make_verdict(run, Path(baseline), header, epochs_of(recorded), primary, verdicts, alpha=alpha, **remarked)
@@ -192,16 +193,15 @@ def make_verdict(
     header: BaselineHeader,
     epochs: int,
     primary: tuple[str, ...],
-    verdicts: tuple[Judgement, ...],
+    verdicts: tuple[MeasureVerdict, ...],
     **more: Any,
 ) -> GateVerdict:
     """Return the verdict of a gate and count the gate; `epochs` are those of the baseline, `more` further fields."""
-    deciding = [each for each in verdicts if not each.advises]
     figures = [
         (each.flow, each.measure.name, each.a, each.b, each.p) for each in verdicts if each.measure.name != LATENCY
     ]
     gate = hashlib.sha256(repr(figures).encode()).hexdigest()
-    served = count_gates(path, header.check, gate, changed=any(each.changed for each in deciding))
+    served = count_gates(path, header.check, gate, changed=any(each.changed for each in verdicts if each.primary))
     return GateVerdict(
         run_id=run.run_id,
         baseline_id=header.run_id,
@@ -263,7 +263,7 @@ class GatedMeasure(NamedTuple):
     """Measure of a flow that the gate tests."""
 
     flow: str
-    advises: str
+    secondary_reason: str
     """Reason why it is not primary; "" if it is."""
     paired: PairedMeasure
 
@@ -272,10 +272,10 @@ class GatedMeasure(NamedTuple):
         """Return the names of flow and measure."""
         return self.flow, self.paired.measure.name
 
-    def judge(self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any) -> Judgement:
-        """Return the gate verdict on the outcome; `more` has further fields of `Judgement`."""
-        share = relative_margin(self.paired.measure.name, margins)
-        return Judgement(**self._asdict(), **outcome._asdict(), alpha=alpha, share=share, **more)
+    def evaluate(self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any) -> MeasureVerdict:
+        """Return the gate verdict on the outcome; `more` has further fields of `MeasureVerdict`."""
+        margin = relative_margin(self.paired.measure.name, margins)
+        return MeasureVerdict(**self._asdict(), **outcome._asdict(), alpha=alpha, relative_margin=margin, **more)
 
 
 def relative_margin(name: str, margins: Mapping[str, float]) -> float:
@@ -289,7 +289,7 @@ def gated_measures(
     margins: Mapping[str, float],
     primary: Sequence[str],
     *,
-    seconds_decide: bool,
+    latency_is_primary: bool,
     stops: Stops,
     longest: int = 0,
     only_primary: bool = False,
@@ -313,11 +313,11 @@ def gated_measures(
             if paired.means[0] is None and not (paired.left_out and name in primary):
                 unknown.append(f"{name} of {flow}" + f" ({paired.left_out} turns undecided)" * bool(paired.left_out))
                 continue
-            advises = "" if name in primary and paired.may_decide else "advice"
+            secondary_reason = "" if name in primary and paired.may_be_primary else "secondary"
             members.append(
-                GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not seconds_decide else advises, paired)
+                GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not latency_is_primary else secondary_reason, paired)
             )
-    if not only_primary and all(member.advises for member in members):
+    if not only_primary and all(member.secondary_reason for member in members):
         raise RunError(f"no primary measure is left: {', '.join(primary)} are left out, unknown, or measured live")
     return members, unknown
 
@@ -329,49 +329,49 @@ def evaluate_measures(
     alpha: float,
     primary: Sequence[str] = (),
     *,
-    seconds_decide: bool = False,
+    latency_is_primary: bool = False,
     stops: Stops = MappingProxyType({}),
     gates: int = 1,
     longest: int = 0,
-) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """Return the judgements of all measures, worst first, and notes.
+) -> tuple[tuple[MeasureVerdict, ...], tuple[str, ...]]:
+    """Return the verdicts on all measures, worst first, and notes.
 
     Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
-    `seconds_decide`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the most that a turn of
+    `latency_is_primary`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the most that a turn of
     the run can take.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
     members, unknown = gated_measures(
-        baseline, run, margins, primary, seconds_decide=seconds_decide, stops=stops, longest=longest
+        baseline, run, margins, primary, latency_is_primary=latency_is_primary, stops=stops, longest=longest
     )
-    families = [member.advises for member in members]
+    families = [member.secondary_reason for member in members]
     outcomes = run_family_test([m.paired for m in members], alpha / gates, two_sided=False, families=families)
-    verdicts = [m.judge(o.shared_by(gates), margins, alpha) for m, o in zip(members, outcomes, strict=True)]
+    verdicts = [m.evaluate(o.shared_by(gates), margins, alpha) for m, o in zip(members, outcomes, strict=True)]
     return with_notes(verdicts, unknown, primary)
 
 
 def with_notes(
-    verdicts: Sequence[Judgement], unknown: Sequence[str], primary: Sequence[str]
-) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """Return the judgements, worst first, and notes on measures that cannot be tested."""
+    verdicts: Sequence[MeasureVerdict], unknown: Sequence[str], primary: Sequence[str]
+) -> tuple[tuple[MeasureVerdict, ...], tuple[str, ...]]:
+    """Return the verdicts, worst first, and notes on measures that cannot be tested."""
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     left_out = [f"{j.paired.left_out} of {j.measure.name} of {j.flow}" for j in verdicts if j.paired.left_out]
     if left_out:
         notes.append(f"turns that one side leaves undecided, so not gated: {', '.join(left_out)}")
-    if any(each.advises == MEASURED_LIVE and each.measure.name in primary for each in verdicts):
+    if any(each.secondary_reason == MEASURED_LIVE and each.measure.name in primary for each in verdicts):
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
     return tuple(sorted(verdicts, key=severity_key)), tuple(notes)
 
 
-def severity_key(measure_verdicts: Judgement) -> tuple[bool, int, float]:
+def severity_key(measure_verdicts: MeasureVerdict) -> tuple[bool, int, float]:
     """Return a sort key: primary measures first, then the worst verdict and the largest loss."""
     rank = WORST_FIRST.index(measure_verdicts.verdict)
     cost = measure_verdicts.measure in COSTS and measure_verdicts.measure.name != "failed"
     size = (measure_verdicts.loss or 0.0) / (
         (measure_verdicts.a if cost else measure_verdicts.paired.max_change[0]) or 1.0
     )
-    return bool(measure_verdicts.advises), rank, -size
+    return bool(measure_verdicts.secondary_reason), rank, -size
 
 
 def check_arguments(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.epochs import PASS_THRESHOLD
 from agentlab.evals.compare.family import MIN_DIFFERING
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
 from agentlab.evals.store.measures import (
@@ -241,17 +241,17 @@ class _Field:
                 [f"Ship {best[0]}", *self._gains(own)],
                 [*self._excluded(own), *self._weakness(best[0])],
             )
-        judgements = [d for pair in self.comparison.pairs for d in pair.differences if d.primary]
-        kinds = {d.kind for d in judgements}
+        verdicts = [d for pair in self.comparison.pairs for d in pair.differences if d.primary]
+        kinds = {d.kind for d in verdicts}
         names = _listed(self.candidates or self.means)
         if kinds <= {"unknown"}:
             return "undecided", None, [f"Undecided between {names}", "a primary measure is unknown"], []
         if kinds == {"unchanged"}:
             return "undecided", None, [f"No difference between {names}", "equal on every turn"], []
-        conversations = max(d.conversations for d in judgements)
+        conversations = max(d.conversations for d in verdicts)
         if conversations < MIN_DIFFERING:
             few = f"Undecided: {_conversations(conversations)} can show nothing ({MIN_DIFFERING} are the least)"
-            return "undecided", None, [few], [f"not told apart: {names}"]
+            return "undecided", None, [few], [f"no difference shown: {names}"]
         trade = self._trade()
         if trade and (len(best) > 1 or not self.candidates):
             return "undecided", None, ["Undecided, a trade", *trade], []
@@ -328,8 +328,8 @@ class _Field:
         """Yield the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
         own = {name: value for name, value in self.means[flow].items() if value is not None}
         lacks = {name: 1 - own[name] for name in WEAKNESS if name in own}
-        decide = [name for name in self.primary if name in own and is_quality(name) and name != "failed"]
-        worst = min(decide, key=own.__getitem__, default="")
+        primary = [name for name in self.primary if name in own and is_quality(name) and name != "failed"]
+        worst = min(primary, key=own.__getitem__, default="")
         if lacks and max(lacks.values()) > 1 - WEAK:
             name = max(lacks, key=lacks.__getitem__)
             yield f"weak point: {WEAKNESS[name].format(lacks[name])}"
@@ -343,13 +343,13 @@ class _Field:
         yield from [str(comparison.best)] if comparison.best else []
         # With two flows, the headline gives the same information.
         yield from chain(dominated_flows(self.contrasts) if len(self.sides) > 2 else (), map(str, comparison.pairs))
-        undecided: dict[str, list[Judgement]] = {}
+        undecided: dict[str, list[MeasureVerdict]] = {}
         for d in (d for pair in comparison.pairs for d in pair.differences):
             if d.primary and is_quality(d.measure.name) and d.changed and d.kind == "undecided":
                 undecided.setdefault(d.measure.name, []).append(d)
-        for name, judgements in undecided.items():
-            visible = [d.visible for d in judgements if d.visible is not None]
-            size = f"below {max(visible):.2f}" if len(visible) == len(judgements) else "of any size"
+        for name, verdicts in undecided.items():
+            losses = [d.detectable_loss for d in verdicts if d.detectable_loss is not None]
+            size = f"below {max(losses):.2f}" if len(losses) == len(verdicts) else "of any size"
             yield f"This run could miss differences {size} in {name}"
 
     def numbers(self, kind: str, flow: str | None) -> Iterator[FlowNumbers]:

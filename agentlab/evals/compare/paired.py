@@ -80,7 +80,7 @@ class PairedMeasure:
     """Mean loss by human labels, for a judge's measure with enough labels: its own scores decide nothing."""
 
     @property
-    def may_decide(self) -> bool:
+    def may_be_primary(self) -> bool:
         """Return False for a judge's measure without enough human labels."""
         return self.corrected is not None or not self.measure.name.startswith(JUDGE_METRIC_PREFIX)
 

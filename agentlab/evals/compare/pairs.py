@@ -5,8 +5,8 @@
     compare(before, after)                                each flow of two runs with itself
     compare(before, after, flows=["tools", "tools_k8"])   one flow of each run
 
-One family over all pairs of one question: the measures that decide (`primary` of the spec, or by default what the data
-can grade) are tested together, the rest among itself.
+The primary measures of all pairs are tested as one family: `primary` of the spec, by default those that the data can
+grade. The secondary measures are another family.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentlab.core.escaping import one_line
 from agentlab.evals.compare.best import Best, best
 from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.flips import Flip, flips
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
 from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.store.measures import (
@@ -49,7 +49,7 @@ class FlowPair:
     b: str
     """`flow`, or `flow (run)` if two runs are compared."""
     flows: tuple[str, str]
-    differences: tuple[Judgement, ...]
+    differences: tuple[MeasureVerdict, ...]
 
     @cached_property
     def paired(self) -> dict[str, PairedMeasure]:
@@ -68,14 +68,14 @@ class FlowPair:
 
     def __str__(self) -> str:
         """Return the verdicts of the primary measures as a sentence."""
-        decisive = [d for d in self.differences if d.primary]
-        parts = [str(d) for d in decisive if d.is_shown]
+        primary = [d for d in self.differences if d.primary]
+        parts = [str(d) for d in primary if d.is_shown]
         for label, unknown in (("no difference shown in", False), ("unknown for one side:", True)):
-            rest = [d.measure.name for d in decisive if not d.is_shown and (d.kind == "unknown") == unknown]
+            rest = [d.measure.name for d in primary if not d.is_shown and (d.kind == "unknown") == unknown]
             parts += [f"{label} {', '.join(rest)}"] if rest else []
         return f"{self.b} against {self.a}: {'; '.join(parts)}"
 
-    def __getitem__(self, name: str) -> Judgement:
+    def __getitem__(self, name: str) -> MeasureVerdict:
         for difference in self.differences:
             if difference.measure.name == name:
                 return difference
@@ -120,7 +120,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
         stops = a.identity["stops"]
-        return compare_turns(named, declared, slices_by_turn(a), latency_decides=True, stops=stops, longest=a.longest)
+        return compare_turns(named, declared, slices_by_turn(a), latency_is_primary=True, stops=stops, longest=a.longest)
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -147,7 +147,7 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
         named,
         declared or _primary(b),
         slices_by_turn(b),
-        latency_decides=agree,
+        latency_is_primary=agree,
         stops=b.identity["stops"],
         longest=max(a.longest, b.longest),
     )
@@ -183,13 +183,13 @@ def compare_turns(
     declared: Sequence[str],
     slices_by_turn: Mapping[Place, set[str]] = MappingProxyType({}),
     *,
-    latency_decides: bool,
+    latency_is_primary: bool,
     stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     longest: int = 0,
 ) -> Comparison:
     """Compare all pairs as one family; each pair has the same turns on both sides.
 
-    `declared` names the primary measures. Without `latency_decides` latency is only reported, since seconds of two live
+    `declared` names the primary measures. Without `latency_is_primary` latency is secondary, since seconds of two live
     runs are not comparable. `slices_by_turn` maps each turn to its slices, `stops` a flow of B to its declared stops.
     `longest` is the number of turns of the longest conversation that was left out, over all epochs.
 
@@ -203,7 +203,7 @@ def compare_turns(
             )
     sides = {id(rows): rows for pair in named for rows in (pair.a, pair.b)}
     laid_out = dict(zip(sides, make_turn_tables(sides.values(), longest=longest), strict=True))
-    decide = [name for name in primary_family(sides.values(), declared) if name != LATENCY or latency_decides]
+    primary = [name for name in primary_family(sides.values(), declared) if name != LATENCY or latency_is_primary]
     columns: dict[tuple[int, str], PairedMeasure] = {}
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
@@ -211,14 +211,14 @@ def compare_turns(
                 columns[number, name] = pair_measure(
                     name, laid_out[id(pair.a)], laid_out[id(pair.b)], stops.get(pair.flows[1], {})
                 )
-    decide = [name for name in decide if all(pair.may_decide for (_, each), pair in columns.items() if each == name)]
+    primary = [name for name in primary if all(pair.may_be_primary for (_, each), pair in columns.items() if each == name)]
     # Primary and secondary measures are two families over all pairs.
-    families = [name in decide for _, name in columns]
+    families = [name in primary for _, name in columns]
     outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
-    verdicts: list[list[Judgement]] = [[] for _ in named]
+    verdicts: list[list[MeasureVerdict]] = [[] for _ in named]
     for ((number, name), paired), outcome in zip(columns.items(), outcomes, strict=True):
-        tested = {"paired": paired, **outcome._asdict(), "advises": "" if name in decide else "advice"}
-        verdicts[number].append(Judgement(flow=named[number].b_name, alpha=ALPHA, **tested))
+        tested = {"paired": paired, **outcome._asdict(), "secondary_reason": "" if name in primary else "secondary"}
+        verdicts[number].append(MeasureVerdict(flow=named[number].b_name, alpha=ALPHA, **tested))
     pairs = [
         FlowPair(a=pair.a_name, b=pair.b_name, flows=pair.flows, differences=tuple(own))
         for pair, own in zip(named, verdicts, strict=True)
@@ -226,23 +226,23 @@ def compare_turns(
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
     among = None
     if len(flows) == len(named) + 1 > 2:
-        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, decide)
+        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, primary)
     return Comparison(
         pairs=tuple(pairs),
-        primary=tuple(decide),
+        primary=tuple(primary),
         family=max((d.family for own in verdicts for d in own if d.primary), default=0),
         best=among,
-        slices=_slices(pairs, decide, slices_by_turn),
+        slices=_slices(pairs, primary, slices_by_turn),
         tables={name: laid_out[id(rows)] for name, rows in flows.items()},
     )
 
 
 def _slices(
-    pairs: Sequence[FlowPair], decide: Sequence[str], slices_by_turn: Mapping[Place, set[str]]
+    pairs: Sequence[FlowPair], primary: Sequence[str], slices_by_turn: Mapping[Place, set[str]]
 ) -> tuple[Slice, ...]:
     """Return the slices in which a primary measure differs although the total does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
-    members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in decide if name in pair.paired]
+    members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in primary if name in pair.paired]
     members = [(side, paired) for side, paired in members if paired.corrected is None]
     differing = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
     return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), differing))

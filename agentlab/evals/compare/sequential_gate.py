@@ -27,7 +27,7 @@ from agentlab.evals.compare import gate
 from agentlab.evals.compare.baselines import BaselineHeader, epochs_of, mean_over_epochs, read_baseline
 from agentlab.evals.compare.family import MeasureOutcome, constant_shift_p_value
 from agentlab.evals.compare.gate import GatedMeasure, GateVerdict
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.stats.sequential import SEED, alarms, anytime_upper_bound, planned_looks
 from agentlab.evals.store.measures import TurnKey, Values, latency_is_comparable, turn_name
@@ -39,7 +39,7 @@ LOOKS = 8
 def anytime_bound(
     whole: PairedMeasure, order: np.ndarray, paired: PairedMeasure, sign: float, alpha: float
 ) -> float | None:
-    """Return a bound like `judgement.bound_of_all` that holds at all looks; None if the loss has no limit.
+    """Return a bound like `measure_verdict.bound_of_all` that holds at all looks; None if the loss has no limit.
 
     `whole` is the whole baseline, which limits losses and lengths. `order` sorts conversations in the order of the run.
     """
@@ -91,11 +91,11 @@ class SequentialGate:
         self.order: Sequence[str] = random.Random(SEED).sample(names, len(names))
         self._looks = planned_looks(len(names), looks, alpha / header.gates)
         gate.check_gate_inputs(str(baseline), header, mine, declared, flows, turns)
-        self._options = {"seconds_decide": latency_is_comparable(mode, header.mode), "stops": mine["stops"]}
+        self._options = {"latency_is_primary": latency_is_comparable(mode, header.mode), "stops": mine["stops"]}
         primary = gate.primary_measures(header, turns, declared, turns)
         members, _ = gate.gated_measures(turns, turns, self._margins, primary, **self._options)
         self._whole = {member.name: member.paired for member in members}
-        self._primary = {member.name for member in members if not member.advises}
+        self._primary = {member.name for member in members if not member.secondary_reason}
         self._folded: list[str] = []
         self._played: dict[str, dict[TurnKey, Values]] = {flow: {} for flow in turns}
         self._is_decided = False
@@ -135,34 +135,34 @@ class SequentialGate:
                 raise RunError(f"{turn_name(key)} of {flow} is in the baseline only")
         primary = gate.primary_measures(self._baseline.header, self._baseline.turns, self._declared, played)
         members, _ = gate.gated_measures(turns, played, self._margins, primary, **self._options, only_primary=True)
-        members = [member for member in members if not member.advises]
-        judgements = self._judge(members)
-        alarm = any((each.p_adjusted or 0.0) < self._alpha for each in judgements)
+        members = [member for member in members if not member.secondary_reason]
+        verdicts = self._evaluate(members)
+        alarm = any((each.p_adjusted or 0.0) < self._alpha for each in verdicts)
         passes = self._primary <= {member.name for member in members}
-        self._is_decided = alarm or (passes and all(each.kind in ("pass", "unchanged") for each in judgements))
+        self._is_decided = alarm or (passes and all(each.kind in ("pass", "unchanged") for each in verdicts))
         return not self._is_cut
 
-    def _judge(self, members: Sequence[GatedMeasure]) -> list[Judgement]:
-        """Return the judgements on the conversations so far; primary and secondary measures are two families."""
-        order, judgements = np.argsort(np.argsort(self._folded)), []
+    def _evaluate(self, members: Sequence[GatedMeasure]) -> list[MeasureVerdict]:
+        """Return the verdicts on the conversations so far; primary and secondary measures are two families."""
+        order, verdicts = np.argsort(np.argsort(self._folded)), []
         members = [member for member in members if member.name in self._whole]
-        for advises in dict.fromkeys(member.advises for member in members):
-            own = [member for member in members if member.advises == advises]
-            outcomes = self._outcomes([member.paired for member in own], order, advise=bool(advises))
+        for reason in dict.fromkeys(member.secondary_reason for member in members):
+            own = [member for member in members if member.secondary_reason == reason]
+            outcomes = self._outcomes([member.paired for member in own], order, is_secondary=bool(reason))
             for member, outcome in zip(own, outcomes, strict=True):
                 bounds = partial(anytime_bound, self._whole[member.name], order)
                 more = {"bounds": bounds, "is_cut": self._is_cut}
-                judgements.append(member.judge(outcome, self._margins, self._alpha, **more))
-        return judgements
+                verdicts.append(member.evaluate(outcome, self._margins, self._alpha, **more))
+        return verdicts
 
-    def _outcomes(self, members: Sequence[PairedMeasure], order: np.ndarray, *, advise: bool) -> list[MeasureOutcome]:
+    def _outcomes(self, members: Sequence[PairedMeasure], order: np.ndarray, *, is_secondary: bool) -> list[MeasureOutcome]:
         """Return outcomes with p-values for all members and all looks; 1 without an alarm, or between looks.
 
         A constant loss has its own test. A loss that is constant at a look was constant at all earlier looks, so this
         test spends its alpha once.
         """
         count, gates = len(self._folded), self._baseline.header.gates
-        if not advise and count not in self._looks:
+        if not is_secondary and count not in self._looks:
             return [MeasureOutcome(None, 1.0, len(members))] * len(members)
         sums = np.column_stack([m.sums[order] if len(m.differences) else np.zeros(count) for m in members])
         constant = np.array([len(m.differences) > 0 and np.ptp(m.losses) == 0 < m.losses[0] for m in members])
@@ -182,12 +182,12 @@ class SequentialGate:
         turns, flows = self._so_far, mean_over_epochs(run.turn_values)
         primary = gate.primary_measures(self._baseline.header, self._baseline.turns, self._declared, self._played)
         members, unknown = gate.gated_measures(turns, flows, self._margins, primary, **self._options)
-        judgements, notes = gate.with_notes(self._judge(members), unknown, primary)
+        verdicts, notes = gate.with_notes(self._evaluate(members), unknown, primary)
         if run.result.model != self._baseline.header.model:
             notes += (f"the baseline was made with {self._baseline.header.model}, the run with {run.result.model}",)
         more = {"alpha": self._alpha, "notes": notes, "stopped": self._progress_note(run)}
         return gate.make_verdict(
-            run, self._baseline.path, self._baseline.header, self._baseline.epochs, primary, judgements, **more
+            run, self._baseline.path, self._baseline.header, self._baseline.epochs, primary, verdicts, **more
         )
 
     def _progress_note(self, run: StoredRun) -> str:

@@ -23,8 +23,8 @@ import numpy as np
 
 from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.family import run_family_test
-from agentlab.evals.compare.judgement import (
-    Judgement,
+from agentlab.evals.compare.measure_verdict import (
+    MeasureVerdict,
     VerdictKind,
     bound_of_all,
     format_needed,
@@ -67,7 +67,7 @@ class Contrast:
     other: str
     paired: Mapping[str, PairedMeasure]
     """Primary measures, with `other` as A."""
-    shown: Mapping[str, Judgement]
+    shown: Mapping[str, MeasureVerdict]
     """Significant differences of this pair: in primary measures, and in costs beside them."""
     over_all: Mapping[str, VerdictKind]
     """Verdict on each primary measure by the test over all pairs."""
@@ -105,12 +105,12 @@ class Contrast:
 
     @property
     def wins(self) -> list[str]:
-        """The qualities that decide in which the flow is shown better."""
+        """Primary qualities in which the flow is shown better."""
         return [name for name in self.gains if is_quality(name)]
 
     @property
     def losses(self) -> list[str]:
-        """The qualities that decide in which the flow is shown worse."""
+        """Primary qualities in which the flow is shown worse."""
         return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
 
     def passes(self, name: str, alpha: float) -> bool:
@@ -123,18 +123,18 @@ class Contrast:
 
 def contrasts_of(
     tables: Mapping[str, TurnTable],
-    decide: Sequence[str],
+    primary: Sequence[str],
     stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> dict[str, list[Contrast]]:
-    """Return each flow against every other one; empty where no quality decides or the turns are not the same.
+    """Return each flow against every other one; empty without a primary quality, or if the turns differ.
 
     `stops` are the declared stops of each flow, by cost. All pairs share the sign flips of one test. Both
     directions of a pair share its p-values.
     """
-    if not any(is_quality(name) for name in decide) or len({tuple(table.keys) for table in tables.values()}) > 1:
+    if not any(is_quality(name) for name in primary) or len({tuple(table.keys) for table in tables.values()}) > 1:
         return {}
-    beside = [name for name in FEWER if name != LATENCY and all(t.column(name)[1].any() for t in tables.values())]
-    names, pairs = [*dict.fromkeys((*decide, *beside))], [*combinations(tables, 2)]
+    costs = [name for name in FEWER if name != LATENCY and all(t.column(name)[1].any() for t in tables.values())]
+    names, pairs = [*dict.fromkeys((*primary, *costs))], [*combinations(tables, 2)]
     paired = {
         (flow, other): {name: pair_measure(name, tables[other], tables[flow], stops.get(flow, {})) for name in names}
         for flow, other in permutations(tables, 2)
@@ -142,8 +142,8 @@ def contrasts_of(
     # Each pair has its own families, and all pairs have one for the primary measures.
     columns: list[tuple[tuple[str, str], str, object]] = []
     for pair in pairs:
-        columns += [(pair, name, (pair, name in decide)) for name in names]
-        columns += [(pair, name, None) for name in decide]
+        columns += [(pair, name, (pair, name in primary)) for name in names]
+        columns += [(pair, name, None) for name in primary]
     members, families = [paired[pair][name] for pair, name, _ in columns], [family for *_, family in columns]
     outcomes = run_family_test(members, ALPHA, two_sided=True, families=families)
     tests = dict(zip(columns, outcomes, strict=True))
@@ -151,16 +151,16 @@ def contrasts_of(
     def contrast(flow: str, other: str) -> Contrast:
         pair, own = (flow, other) if (flow, other) in pairs else (other, flow), paired[flow, other]
 
-        def judged(name: str, family: object) -> Judgement:
-            return Judgement(flow=flow, paired=own[name], **tests[pair, name, family]._asdict(), alpha=ALPHA)
+        def verdict_on(name: str, family: object) -> MeasureVerdict:
+            return MeasureVerdict(flow=flow, paired=own[name], **tests[pair, name, family]._asdict(), alpha=ALPHA)
 
-        of_pair = {name: judged(name, (pair, name in decide)) for name in names}
+        of_pair = {name: verdict_on(name, (pair, name in primary)) for name in names}
         return Contrast(
             flow=flow,
             other=other,
-            paired={name: own[name] for name in decide},
-            shown={name: judgement for name, judgement in of_pair.items() if judgement.is_shown},
-            over_all={name: judged(name, None).kind for name in decide},
+            paired={name: own[name] for name in primary},
+            shown={name: verdict for name, verdict in of_pair.items() if verdict.is_shown},
+            over_all={name: verdict_on(name, None).kind for name in primary},
         )
 
     return {flow: [contrast(flow, other) for other in tables if other != flow] for flow in tables}

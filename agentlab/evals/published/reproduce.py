@@ -33,7 +33,7 @@ from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import FlowSides, compare_turns
 from agentlab.evals.grade.imported import published_numbers, read_turns
 from agentlab.evals.published.graders import GRADERS, WITH_ALIASES, Grader
@@ -291,7 +291,7 @@ class SystemDifference:
     category: str
     a: str
     b: str
-    judgement: Judgement
+    judgement: MeasureVerdict
 
 
 def analyse_significance(pack: Pack) -> list[SystemDifference]:
@@ -310,7 +310,7 @@ def analyse_significance(pack: Pack) -> list[SystemDifference]:
     graded = [name for name in metrics if any(row.get(name) is not None for s in sides for row in s.a.values())]
     if not sides or not graded:
         return []
-    comparison = compare_turns(sides, _primary(graded), latency_decides=False)
+    comparison = compare_turns(sides, _primary(graded), latency_is_primary=False)
     return [
         SystemDifference(category=category, a=a, b=b, judgement=judgement)
         for (category, a, b), pair in zip(labels, comparison.pairs, strict=True)

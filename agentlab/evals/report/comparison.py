@@ -6,26 +6,27 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agentlab.core.escaping import as_markdown
-from agentlab.evals.compare.judgement import ESTIMAND, Judgement
+from agentlab.evals.compare.measure_verdict import ESTIMAND, MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison
 from agentlab.evals.report.tables import markdown_table
 
 if TYPE_CHECKING:
     from agentlab.evals.store.frames import Frame
 
-NUMBERS = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z", "visible")
+NUMBERS = ("a", "b", "difference", "changed", "ci95", "p", "p_adjusted", "primary", "d_z")
 FRAME = {
     **{"measure": "measure", "n": "n", "conversations": "clusters", "mean A": "a", "mean B": "b"},
     **{"B - A": "difference", "ci95 low": "low", "ci95 high": "high", "p": "p", "p adjusted": "p_adjusted"},
-    **{"d_z": "d_z", "smallest visible": "visible", "decides": "primary", "better": "better"},
-    **{"reading": "reading", "claim": "claim"},
+    **{"d_z": "d_z", "detectable": "visible", "primary": "primary", "better": "better"},
+    **{"verdict": "reading", "claim": "claim"},
 }
 """Column of the data frame -> key of the plain data."""
 
 
-def _row(d: Judgement) -> dict[str, Any]:
+def _row(d: MeasureVerdict) -> dict[str, Any]:
     """Return the numbers and the verdict of one measure as plain data."""
-    numbers = {name: getattr(d, name) for name in NUMBERS} | {"more": d.more and d.more._asdict()}
+    numbers = {name: getattr(d, name) for name in NUMBERS} | {"visible": d.detectable_loss}
+    numbers["more"] = d.conversations_needed and d.conversations_needed._asdict()
     verdict = {"better": d.measure.better, "reading": d.verdict, "claim": d.claim}
     return {"measure": d.measure.name, "n": d.n, "clusters": d.conversations, **numbers, **verdict}
 
@@ -34,8 +35,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Return plain data, as `agentlab compare --json` prints it."""
     pairs = []
     for pair in comparison.pairs:
-        turned = {word: [asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
-        pairs.append({"a": pair.a, "b": pair.b, "differences": [*map(_row, pair.differences)], **turned})
+        flips = {word: [asdict(flip) for flip in getattr(pair, word)] for word in ("gained", "lost")}
+        pairs.append({"a": pair.a, "b": pair.b, "differences": [*map(_row, pair.differences)], **flips})
     shared: dict[str, Any] = {}
     if best := comparison.best:
         sets = {quality.name: [asdict(flow) for flow in flows] for quality, flows in best.sets.items()}

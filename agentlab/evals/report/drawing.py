@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.core.escaping import as_html, escape_block, one_line
-from agentlab.evals.compare.judgement import Judgement
+from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import FlowPair
 from agentlab.evals.report.content import Content, Mean
 from agentlab.evals.store.measures import Measure, format_number, measure
@@ -179,7 +179,7 @@ def _mean_text(measure: Measure, mean: Mean) -> str:
     return f"{measure.show(mean[0])}{interval} (n={mean[2]})"
 
 
-def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
+def _scaled(d: MeasureVerdict) -> tuple[float, tuple[float, float]]:
     """Return the difference and its interval, positive if better; a cost is a share of the first flow's mean."""
     assert d.difference is not None
     # If A's mean is 0, the difference itself is the scale.
@@ -189,12 +189,12 @@ def _scaled(d: Judgement) -> tuple[float, tuple[float, float]]:
     return d.difference * scale, (low, high)
 
 
-def _change(d: Judgement) -> str:
+def _change(d: MeasureVerdict) -> str:
     assert d.difference is not None
     return format_number(d.difference, "+") if d.measure.is_bounded or not d.a else f"{d.difference / abs(d.a):+.0%}"
 
 
-def _sentence(pair: FlowPair, d: Judgement) -> str:
+def _sentence(pair: FlowPair, d: MeasureVerdict) -> str:
     change = " ".join(filter(None, (format_number(d.difference, "+"), d.interval)))
     return f"{pair.b} - {pair.a}, {d.measure.title}: {change} (n={d.n}): {d.words}"
 

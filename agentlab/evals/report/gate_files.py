@@ -17,20 +17,20 @@ from agentlab.core.escaping import as_markdown, printable
 from agentlab.core.files import write_atomically
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.gate import GateVerdict
-from agentlab.evals.compare.judgement import ESTIMAND, Judgement
+from agentlab.evals.compare.measure_verdict import ESTIMAND, MeasureVerdict
 from agentlab.evals.store.measures import COSTS, format_number
 
-COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "visible", "verdict")
+COLUMNS = ("measure", "n", "baseline", "run", "loss", "at most", "margin", "p", "detectable", "verdict")
 NUMBERS = ("n", "conversations", "baseline", "run", "loss", "bound", "margin", "p", "p_adjusted", "visible")
-ATTRIBUTES = {"baseline": "a", "run": "b"}
+ATTRIBUTES = {"baseline": "a", "run": "b", "bound": "upper_bound", "visible": "detectable_loss"}
 CAPTION = (
     "loss: mean difference for the worse; at most: its upper bound; p: adjusted for the family (maxT) and the gates;"
-    " visible: the loss found in 80 % of such runs"
+    " detectable: the loss found in 80 % of such runs"
 )
 ASSUMED_OF_COSTS = "a cost passes only below its declared stop"
 FIELDS = ("run_id", "baseline_id", "alpha", "gates", "epochs", "served", "primary", "notes", "stopped")
 FILES = ("gate.json", "gate.md", "junit.xml")
-OPEN_SHOWN, ADVICE_SHOWN, SLICES_SHOWN = 6, 2, 2
+MAX_OPEN, MAX_SECONDARY, MAX_SLICES = 6, 2, 2
 
 
 def summary_lines(verdict: GateVerdict) -> list[str]:
@@ -40,21 +40,21 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
     """
     # A run that stopped at a regression has no verdict on its other measures.
     kinds = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
-    open_ = [each for each in verdict.deciding if each.kind in kinds]
+    open_ = [each for each in verdict.primary_verdicts if each.kind in kinds]
     lines = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
-    lines += [f"broken, where the whole does not show it: {part}" for part in verdict.slices[:SLICES_SHOWN]]
-    lines += [f"{each.change}: {each.why}" for each in open_[:OPEN_SHOWN]]
-    if len(open_) > OPEN_SHOWN:
-        lines.append(f"... and {len(open_) - OPEN_SHOWN} more that decide")
-    counts = Counter(each.verdict for each in verdict.deciding if each not in open_)
+    lines += [f"regression in a slice only: {part}" for part in verdict.slices[:MAX_SLICES]]
+    lines += [f"{each.change}: {each.why}" for each in open_[:MAX_OPEN]]
+    if len(open_) > MAX_OPEN:
+        lines.append(f"... and {len(open_) - MAX_OPEN} more primary measures")
+    counts = Counter(each.verdict for each in verdict.primary_verdicts if each not in open_)
     if counts:
-        lines.append("also deciding: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    advice = [each for each in verdict.measure_verdicts if each.advises and each.kind == "worse"]
-    lines += [f"advice: {each.change}: {each.why}" for each in advice[:ADVICE_SHOWN]]
-    if len(advice) > ADVICE_SHOWN:
-        lines.append(f"advice: {len(advice) - ADVICE_SHOWN} more measures became worse")
-    if any(each.paired.changed for each in verdict.deciding):
-        passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.deciding)
+        lines.append("other primary measures: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    secondary = [each for each in verdict.measure_verdicts if each.secondary_reason and each.kind == "worse"]
+    lines += [f"secondary: {each.change}: {each.why}" for each in secondary[:MAX_SECONDARY]]
+    if len(secondary) > MAX_SECONDARY:
+        lines.append(f"secondary: {len(secondary) - MAX_SECONDARY} more measures became worse")
+    if any(each.paired.changed for each in verdict.primary_verdicts):
+        passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.primary_verdicts)
         costs = f"; {ASSUMED_OF_COSTS}" if passed else ""
         lines.append(f"how: {TEST_ASSUMPTION}; {ESTIMAND}{costs}; {service_line(verdict)}")
     return lines + [f"note: {note}" for note in verdict.notes[:2]]
@@ -71,7 +71,7 @@ def service_line(verdict: GateVerdict) -> str:
     return f"{line} has served {served} of {verdict.gates} gates{over}"
 
 
-def cells(verdict: Judgement) -> list[str]:
+def cells(verdict: MeasureVerdict) -> list[str]:
     """Return one text for each of `COLUMNS`."""
     show = verdict.measure.show
     return [
@@ -80,20 +80,20 @@ def cells(verdict: Judgement) -> list[str]:
         show(verdict.a),
         show(verdict.b),
         format_number(verdict.loss, "+"),
-        format_number(verdict.bound, "+"),
+        format_number(verdict.upper_bound, "+"),
         format_number(verdict.margin),
         "-" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}",
-        format_number(verdict.visible),
-        verdict.verdict + (" (advises)" if verdict.advises else ""),
+        format_number(verdict.detectable_loss),
+        verdict.verdict + (" (secondary)" if verdict.secondary_reason else ""),
     ]
 
 
-def numbers(verdict: Judgement) -> dict[str, float | None]:
+def numbers(verdict: MeasureVerdict) -> dict[str, float | None]:
     """Return the values of `NUMBERS`, in the units of the measure."""
     return {name: getattr(verdict, ATTRIBUTES.get(name, name)) for name in NUMBERS}
 
 
-def by_flow(verdict: GateVerdict) -> dict[str, list[Judgement]]:
+def by_flow(verdict: GateVerdict) -> dict[str, list[MeasureVerdict]]:
     ordered = sorted(verdict.measure_verdicts, key=attrgetter("flow"))
     return {flow: list(group) for flow, group in groupby(ordered, attrgetter("flow"))}
 
@@ -103,7 +103,7 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
     rows = []
     for each in verdict.measure_verdicts:
         row = {"flow": each.flow, "measure": each.measure.name, "verdict": each.verdict, "why": each.why}
-        more = each.more and each.more._asdict()
+        more = each.conversations_needed and each.conversations_needed._asdict()
         rows.append({**row, "decides": each.primary, **numbers(each), "more": more})
     return {
         "result": verdict.result,
@@ -173,13 +173,13 @@ def save(text: str, path: str | Path, *, append: bool = False) -> None:
             file.write(text)
 
 
-def _outcome(verdict: Judgement) -> str:
+def _outcome(verdict: MeasureVerdict) -> str:
     if verdict.kind in ("pass", "unchanged"):
         return ""
-    return "failure" if verdict.kind == "worse" and not verdict.advises else "skipped"
+    return "failure" if verdict.kind == "worse" and not verdict.secondary_reason else "skipped"
 
 
-def _counts(verdicts: Sequence[Judgement]) -> dict[str, str]:
+def _counts(verdicts: Sequence[MeasureVerdict]) -> dict[str, str]:
     outcomes = Counter(map(_outcome, verdicts))
     counts = {"tests": len(verdicts), "failures": outcomes["failure"], "errors": 0, "skipped": outcomes["skipped"]}
     return {name: str(count) for name, count in counts.items()}

@@ -21,7 +21,7 @@ from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.escaping import as_html, escape_json, one_line
 from agentlab.core.files import write_atomically
 from agentlab.core.version import __version__
-from agentlab.evals.compare.judgement import ESTIMAND
+from agentlab.evals.compare.measure_verdict import ESTIMAND
 from agentlab.evals.report.content import Content
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.store.run import StoredRun

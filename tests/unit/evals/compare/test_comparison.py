@@ -48,7 +48,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     assert found["llm_calls"].difference == 0.5
     assert found["input_tokens"].difference == 50
     assert found["tool_calls"].difference == 0
-    assert found["tool_calls"].visible is None, "what never varies says nothing about noise"
+    assert found["tool_calls"].detectable_loss is None, "what never varies says nothing about noise"
     assert comparison.primary == ("answer_f1", "llm_calls")
     assert comparison.family == 2, "the two that decide differ"
     assert {name for name, d in found.items() if d.primary} == {"answer_f1", "llm_calls"}
@@ -66,9 +66,9 @@ def test_undecided_difference_names_the_conversations_needed(data, tmp_path, cap
     some = {(f"c{c:02}", 0) for c in range(3)}
     found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
     assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
-    needed = found["answer_f1"].more
+    needed = found["answer_f1"].conversations_needed
     assert needed.is_least, "only three differ"
-    assert found["exact_match"].more is found["llm_calls"].more is None, "the one advises, the other is equal"
+    assert found["exact_match"].conversations_needed is found["llm_calls"].conversations_needed is None, "the one is secondary, the other is equal"
     assert main(["compare", str(tmp_path / "run")]) == 0
     assert f"answer_f1: no difference shown; if they are equally good, {needed} exclude" in capsys.readouterr().out
 
@@ -201,17 +201,17 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     flows = [Answering("dear", calls=two), Answering("cheap", calls=one), Answering("poor", wrong=wrong, calls=one)]
     run = play(data, tmp_path / "run", *flows)
     cheap, poor = evaluate_claims(compare(run), improves=["llm_calls"], max_loss={"answer_f1": 0.05})
-    assert (cheap.reading, poor.reading) == ("yes", "no")
+    assert (cheap.verdict, poor.verdict) == ("yes", "no")
     assert str(cheap).startswith("yes: cheap against dear is cheaper on average in llm_calls (2.00 -> 1.00, p = ")
     assert "not worse in answer_f1 (at most +0.0368 worse, margin 0.05)" in str(cheap), "all 80 are equal"
     (wide,) = evaluate_claims(compare(run, flows=["dear", "poor"]), improves=["llm_calls"], max_loss={"answer_f1": 0.4})
-    assert wide.reading == "yes"
+    assert wide.verdict == "yes"
     assert cheap.p_adjusted >= cheap.p
     (open_,) = evaluate_claims(compare(run, flows=["dear", "poor"]), max_loss={"answer_f1": 0.3})
-    assert open_.reading == "undecided"
+    assert open_.verdict == "undecided"
     assert str(open_).endswith(f"; if they are equally good, {open_.more} exclude a loss of 0.3 (4 times in 5)")
     (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
-    assert back.reading == "no"
+    assert back.verdict == "no"
     assert "dear against cheap is dearer on average in llm_calls (1.00 -> 2.00" in str(back)
     for asked, said in (
         ({"improves": ["cost"]}, "unknown measure of this comparison"),

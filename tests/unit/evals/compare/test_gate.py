@@ -52,8 +52,8 @@ def test_run_is_unchanged_against_itself_and_equal_measures_cost_no_power(baseli
     assert verdict.primary == ("answer_f1", "llm_calls"), "what this set can grade, and a cost that is known"
     assert {j.verdict for j in verdict.measure_verdicts} == {"unchanged"}
     assert {j.why for j in verdict.measure_verdicts} == {"unchanged on these 16 turns"}
-    assert {(j.loss, j.p, j.p_adjusted, j.visible) for j in verdict.measure_verdicts} == {(0.0, 1.0, None, None)}
-    assert found["answer_f1"].bound == pytest.approx(1 - 0.05 ** (1 / 8)), "eight equal conversations prove little"
+    assert {(j.loss, j.p, j.p_adjusted, j.detectable_loss) for j in verdict.measure_verdicts} == {(0.0, 1.0, None, None)}
+    assert found["answer_f1"].upper_bound == pytest.approx(1 - 0.05 ** (1 / 8)), "eight equal conversations prove little"
     assert "unknown in the baseline, so not gated: cost_usd of answering" in verdict.notes
     assert str(verdict).startswith("unchanged: answer_f1, llm_calls on these 16 turns (base against base)")
 
@@ -64,8 +64,8 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
     assert (f1.p, f1.p_adjusted) == (2**-8, 5 * 2**-8), "one of the two that decide differs, in each of five gates"
-    assert f1.bound > f1.loss > f1.margin == 0.05
-    assert f1.visible is None, "eight conversations know too little of their own noise"
+    assert f1.upper_bound > f1.loss > f1.margin == 0.05
+    assert f1.detectable_loss is None, "eight conversations know too little of their own noise"
     assert by_name(verdict)["llm_calls"].verdict == "unchanged"
     assert str(verdict).startswith("regression: answer_f1 of answering 1.000 -> 0.062 (worse against base)")
     write_baseline(worse, baseline)
@@ -79,8 +79,8 @@ def test_few_conversations_are_undecided_and_name_the_number_needed(data, baseli
     verdict = gate(play(data, tmp_path / "run", Answering(wrong=turns(3, 1))), baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
-    assert f1.more and f"undecided, if they are equally good, {f1.more} exclude a loss of 0.05" in f1.why
-    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, if they are equally good, {f1.more}" in str(
+    assert f1.conversations_needed and f"undecided, if they are equally good, {f1.conversations_needed} exclude a loss of 0.05" in f1.why
+    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, if they are equally good, {f1.conversations_needed}" in str(
         verdict
     )
     # Within a wide enough margin it is known to be harmless.
@@ -93,8 +93,8 @@ def test_a_set_that_is_too_small_is_undecided_however_large_the_loss(tmp_path, o
     write_baseline(play(data, tmp_path / "base"), tmp_path / "small.jsonl")
     run = play(data, tmp_path / "run", Answering(wrong=turns(3, 0, 1, 2)))
     f1 = by_name(gate(run, tmp_path / "small.jsonl"))["answer_f1"]
-    assert (f1.verdict, f1.visible, f1.p_adjusted) == ("undecided", None, None)
-    assert f1.more.is_least, "three conversations know too little of their noise"
+    assert (f1.verdict, f1.detectable_loss, f1.p_adjusted) == ("undecided", None, None)
+    assert f1.conversations_needed.is_least, "three conversations know too little of their noise"
 
 
 def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_path, own_home):
@@ -106,7 +106,7 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     assert (verdict.exit_code, calls.verdict, calls.loss) == (2, "worse, size undecided", 1.0)
     assert calls.p_adjusted == pytest.approx(5 * 2 / 4**4)
     assert "worse by 1 on every turn" in calls.why
-    assert by_name(verdict)["input_tokens"].advises, "it moved as surely, and does not decide"
+    assert by_name(verdict)["input_tokens"].secondary_reason, "it moved as surely, and does not decide"
 
 
 def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp_path, own_home):
@@ -139,8 +139,8 @@ def test_a_flow_that_only_fails_is_a_regression_even_where_nothing_is_graded(tmp
 def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, tmp_path):
     dearer = play(data, tmp_path / "run", usage=USAGE_104)
     tokens = by_name(gate(dearer, baseline))["input_tokens"]
-    assert (tokens.margin, tokens.loss, tokens.advises) == (25.0, 4.0, "advice")
-    assert tokens.verdict == "worse, size undecided" and tokens.bound is None, "no stop is declared"
+    assert (tokens.margin, tokens.loss, tokens.secondary_reason) == (25.0, 4.0, "secondary")
+    assert tokens.verdict == "worse, size undecided" and tokens.upper_bound is None, "no stop is declared"
     assert by_name(gate(dearer, baseline, margins={"input_tokens": 0.6}))["input_tokens"].verdict != "pass"
     stopped = play(data, tmp_path / "stopped", usage=USAGE_104, stops={"input_tokens": 150})
     assert by_name(gate(stopped, baseline))["input_tokens"].verdict == "pass"
@@ -167,7 +167,7 @@ def test_a_spec_declares_what_decides_and_the_baseline_carries_it(data, tmp_path
     for name, declared in (("same", primary), ("silent", [])):
         verdict = gate(play(data, tmp_path / name, usage=dearer, primary=declared), path)
         assert (verdict.exit_code, verdict.primary) == (2, ("answer_f1", "input_tokens"))
-        assert by_name(verdict)["llm_calls"].advises
+        assert by_name(verdict)["llm_calls"].secondary_reason
     other = play(data, tmp_path / "other", primary=["answer_f1", "llm_calls"])
     with pytest.raises(RunError, match="answer_f1, input_tokens, in the run's spec answer_f1, llm_calls"):
         gate(other, path)
@@ -189,7 +189,7 @@ def test_a_baseline_from_before_the_choice_is_read_and_the_default_decides(data,
 
 def test_seconds_of_a_live_run_advise(data, baseline, tmp_path):
     live = play(data, tmp_path / "live")
-    assert by_name(gate(live, baseline))["latency_s"].advises == "measured live in two runs"
+    assert by_name(gate(live, baseline))["latency_s"].secondary_reason == "measured live in two runs"
 
 
 def test_a_cost_that_became_unknown_is_undecided(data, baseline, tmp_path):
@@ -318,7 +318,7 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     assert second.get("name") == "answering"
     cases = {case.get("name"): case for case in second.findall("testcase")}
     assert "worse by 1 on every turn" in cases["answer_f1"].find("failure").get("message")
-    assert cases["exact_match"].find("skipped").get("type") == "worse, size undecided", "it advises"
+    assert cases["exact_match"].find("skipped").get("type") == "worse, size undecided", "it is secondary"
     assert cases["llm_calls"].find("failure") is None
     numbers = {p.get("name"): p.get("value") for p in second.find("properties")}
     assert (float(numbers["answer_f1.loss"]), int(numbers["answer_f1.n"]), numbers["run"]) == (1.0, 16, "run")

@@ -53,7 +53,7 @@ def test_stopped_run_lists_worse_measures_and_counts_the_rest(before, tmp_path):
     _, verdict = gate(before, tmp_path / "run", flow)
     printed = summary_lines(verdict)
     assert printed[2].startswith("answer_f1 of answering 1.000 -> 0.000: worse beyond margin")
-    assert printed[3] == "also deciding: 1 undecided"
+    assert printed[3] == "other primary measures: 1 undecided"
 
 
 def test_equal_run_stops_when_a_loss_beyond_the_margin_is_excluded(before, tmp_path):
@@ -91,7 +91,7 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
     _, one = gate(before, tmp_path / "one", Late(wrong=half))
     _, many = gate(before, tmp_path / "many", Late(wrong=half), lab={"concurrency": 9})
     assert one.stopped.partition(";")[0] == many.stopped.partition(";")[0]
-    found = [[(j.measure, j.verdict, j.loss, j.bound) for j in verdict.deciding] for verdict in (one, many)]
+    found = [[(j.measure, j.verdict, j.loss, j.upper_bound) for j in verdict.primary_verdicts] for verdict in (one, many)]
     assert found[0] == found[1]
 
 

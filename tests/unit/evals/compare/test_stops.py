@@ -47,9 +47,9 @@ def test_a_cost_passes_only_below_its_stop_and_its_margin(before, change, stop):
     after = [value + change for value in before]
     judged = verdict(before, after, stop)
     if stop is None or max(after) > stop:
-        assert judged.kind != "pass" and (judged.bound is None or not judged.changed)
+        assert judged.kind != "pass" and (judged.upper_bound is None or not judged.changed)
     if judged.kind == "pass":
-        assert judged.loss <= judged.bound <= judged.margin * (1 + 1e-9)
+        assert judged.loss <= judged.upper_bound <= judged.margin * (1 + 1e-9)
         assert verdict(before, after, stop, margin=0.5).kind == "pass"
 
 

@@ -19,7 +19,7 @@ def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
     (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
     assert (judged.verdict, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
     assert judged.paired.is_constant_shift
-    assert judged.visible is None
+    assert judged.detectable_loss is None
 
 
 def test_seconds_measured_in_two_runs_advise():
@@ -27,9 +27,9 @@ def test_seconds_measured_in_two_runs_advise():
     before = columns(answer_f1=[1.0] * 8, latency_s=[1.0] * 8)
     after = columns(answer_f1=[1.0] * 8, latency_s=[2.0] * 8)
     for recorded in (False, True):
-        judged, notes = evaluate_measures(before, after, {}, 0.05, family, seconds_decide=recorded)
+        judged, notes = evaluate_measures(before, after, {}, 0.05, family, latency_is_primary=recorded)
         (seconds,) = [j for j in judged if j.measure.name == "latency_s"]
-        assert (seconds.verdict, seconds.advises == "") == ("worse beyond margin", recorded)
+        assert (seconds.verdict, seconds.secondary_reason == "") == ("worse beyond margin", recorded)
         assert bool(notes) is not recorded
     with pytest.raises(RunError, match="latency_s are left out, unknown, or measured live"):
         evaluate_measures(before, after, {}, 0.05, ["latency_s"])
@@ -61,7 +61,7 @@ def test_many_conversations_pass_and_a_break_among_them_is_a_break():
     assert "(100 conversations)" in passed.why
     few, _ = evaluate_measures(columns(a=same[:50]), columns(a=[0.5 + v for v in noise[:50]]), {}, 0.05, ["a"])
     assert few[0].verdict == "undecided"
-    assert 1 <= few[0].more.low <= few[0].more.high <= 50
+    assert 1 <= few[0].conversations_needed.low <= few[0].conversations_needed.high <= 50
     broken = [0.5 + v for v in noise[:60]] + [0.0] * 40
     (found,), _ = evaluate_measures(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
     assert found.verdict == "worse beyond margin"
@@ -104,11 +104,11 @@ def test_halved_refusals_and_fewer_right_answers_are_named_in_the_first_line():
 
     before = {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}
     worse, _ = evaluate_measures(before, {"a": play_flow(0.5, 0.8), "b": play_flow(1.0, 0.55)}, {}, 0.05)
-    called = [(j.flow, j.measure.name) for j in worse if j.verdict.startswith("worse") and not j.advises]
+    called = [(j.flow, j.measure.name) for j in worse if j.verdict.startswith("worse") and not j.secondary_reason]
     assert sorted(called) == [("a", "refusal_accuracy"), ("b", "answer_f1")]
     assert {(j.flow, j.measure.name) for j in worse[:2]} == {*called}, "worst first"
     same, _ = evaluate_measures(before, {"a": play_flow(1.0, 0.8), "b": play_flow(1.0, 0.8)}, {}, 0.05)
-    assert not [j for j in same if j.verdict.startswith("worse") and not j.advises]
+    assert not [j for j in same if j.verdict.startswith("worse") and not j.secondary_reason]
 
 
 def test_the_numbers_for_a_ci_server_are_numbers():
@@ -116,7 +116,7 @@ def test_the_numbers_for_a_ci_server_are_numbers():
     random = np.random.default_rng(0)
     before, after = (columns(m=list(random.random(20) - shift)) for shift in (0.0, 0.3))
     judged, _ = evaluate_measures(before, after, {}, 0.05, ["m"])
-    assert judged[0].visible is not None
+    assert judged[0].detectable_loss is not None
     verdict = GateVerdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), measure_verdicts=judged, notes=())
     told = {p.get("name"): p.get("value") for p in ElementTree.fromstring(junit(verdict)).iter("property")}
     assert all(float(value) == float(value) for name, value in told.items() if name not in ("run", "baseline"))

@@ -6,7 +6,7 @@
                the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
                is beyond the margin or of undecided size. `claim` says if this is true of the mean, too
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
-    undecided  none of these; `more` is the number of conversations that exclude a loss if the sides are equally good
+    undecided  none of these; `conversations_needed` is the number of conversations that exclude a loss if the sides are equally good
 
 The bounds are those of `statistics.loss_bound`, which assumes no distribution. A metric between 0 and 1 cannot pass
 with fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05 and 29 at .10. Fewer conversations could
@@ -78,7 +78,7 @@ def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Judgement:
+class MeasureVerdict:
     """Verdict on one measure of one flow; losses, margin and bounds are in units of the measure."""
 
     flow: str
@@ -91,9 +91,9 @@ class Judgement:
     family: int
     """Number of measures that are tested together."""
     alpha: float
-    share: float | None = None
+    relative_margin: float | None = None
     """Margin, for costs as a share of A's mean; None for a test in both directions."""
-    advises: str = ""
+    secondary_reason: str = ""
     """Reason why it is not primary; "" if it is."""
     bounds: Callable[[PairedMeasure, float, float], float | None] = bound_of_all
     is_cut: bool = False
@@ -106,7 +106,7 @@ class Judgement:
     @property
     def primary(self) -> bool:
         """Return True for a primary measure."""
-        return not self.advises
+        return not self.secondary_reason
 
     @property
     def n(self) -> int:
@@ -133,7 +133,7 @@ class Judgement:
     @property
     def level(self) -> float:
         """Return the one-sided level of one test after the correction for the family."""
-        return self.alpha / (2 if self.share is None else 1) / max(1, self.family)
+        return self.alpha / (2 if self.relative_margin is None else 1) / max(1, self.family)
 
     @cached_property
     def loss(self) -> float | None:
@@ -163,10 +163,10 @@ class Judgement:
 
     @property
     def margin(self) -> float:
-        return (self.share or 0.0) * ((self.a or 0.0) if self.measure in COSTS else 1.0)
+        return (self.relative_margin or 0.0) * ((self.a or 0.0) if self.measure in COSTS else 1.0)
 
     @cached_property
-    def bound(self) -> float | None:
+    def upper_bound(self) -> float | None:
         """Return the upper bound of the loss at level 1 - alpha; None if there is no bound."""
         bound = self.bounds(self.paired, 1.0, self.alpha)
         # A turn that one side leaves undecided may hide the largest loss of a quality, 1.
@@ -184,16 +184,16 @@ class Judgement:
         if self.loss is None:
             return "unknown"
         excluded = False
-        if self.share is not None and self.bound is not None:
+        if self.relative_margin is not None and self.upper_bound is not None:
             # Ignore rounding errors.
-            excluded = self.bound <= self.margin + 1e-12 * max(1.0, self.margin)
+            excluded = self.upper_bound <= self.margin + 1e-12 * max(1.0, self.margin)
         if not (self.changed or self.paired.left_out or (self.is_cut and not excluded)):
             return "unchanged"
         if excluded:
             return "pass"
         if not self.changed or self.p_adjusted is None or self.p_adjusted >= self.alpha:
             return "undecided"
-        return "worse" if self.share is not None or self.loss > 0 else "better"
+        return "worse" if self.relative_margin is not None or self.loss > 0 else "better"
 
     @property
     def is_shown(self) -> bool:
@@ -211,7 +211,7 @@ class Judgement:
         if not self.is_shown or self.loss is None:
             return ""
         paired = self.paired
-        p = mean_p_value(paired.sums, paired.counts) * max(1, self.family) / (1 if self.share is None else 2)
+        p = mean_p_value(paired.sums, paired.counts) * max(1, self.family) / (1 if self.relative_margin is None else 2)
         if self.conversations < ROUGH or (p >= self.alpha and paired.corrected is None):
             return "more often"
         if not self.measure.is_bounded and paired.stop is None:
@@ -225,7 +225,7 @@ class Judgement:
     @property
     def verdict(self) -> str:
         """Return the verdict as a word for machines; `words` adds the claim."""
-        if self.share is None:
+        if self.relative_margin is None:
             return IN_A_PAIR.get(self.kind, self.kind)
         if self.kind == "worse":
             return "worse beyond margin" if self.is_beyond else "worse, size undecided"
@@ -234,7 +234,7 @@ class Judgement:
     @property
     def words(self) -> str:
         """Return the verdict as it is printed, with the claim of a difference."""
-        return f"{self.verdict} {self.claim}" if self.share is None and self.claim else self.verdict
+        return f"{self.verdict} {self.claim}" if self.relative_margin is None and self.claim else self.verdict
 
     @property
     def interval(self) -> str:
@@ -245,32 +245,32 @@ class Judgement:
         return f"[{format_number(self.ci95[0])}, {format_number(self.ci95[1])}]{' rough' if is_rough else ''}"
 
     @cached_property
-    def visible(self) -> float | None:
+    def detectable_loss(self) -> float | None:
         """Return the loss that is detected with 80 % power; None if there is none or it is unknown."""
-        if self.advises or self.loss is None or self.a is None:
+        if self.secondary_reason or self.loss is None or self.a is None:
             return None
         loss = detectable_loss(self.paired.sums, self.paired.counts, self.level)
-        if loss is None or (self.share is None and self.measure in COSTS):
+        if loss is None or (self.relative_margin is None and self.measure in COSTS):
             return loss
         room = max(self.a, self.paired.max_change[0] - self.a)
-        if self.share is not None:
-            if self.bound is not None:
+        if self.relative_margin is not None:
+            if self.upper_bound is not None:
                 # A smaller loss is too often within the margin to get the verdict worse.
                 error = standard_error(self.paired.sums, self.paired.counts)
-                loss = max(loss, self.margin + NORMAL.inv_cdf(POWER) * error - (self.bound - self.loss))
+                loss = max(loss, self.margin + NORMAL.inv_cdf(POWER) * error - (self.upper_bound - self.loss))
             room = math.inf if self.measure in COSTS else self.a
             room = 1 - self.a if self.measure.name == "failed" else room
         return loss if loss <= room else None  # the mean cannot change by more
 
     @cached_property
-    def more(self) -> Needed | None:
+    def conversations_needed(self) -> Needed | None:
         """Return how many more conversations exclude a loss of the margin, if both sides are equally good.
 
         Without a margin it is `MARGIN`, for qualities. None if there is a verdict, or no number helps.
         """
-        margin = MARGIN if self.share is None and self.measure.is_bounded else self.margin
+        margin = MARGIN if self.relative_margin is None and self.measure.is_bounded else self.margin
         reach = self.paired.max_change[0] if self.kind == "undecided" else math.inf
-        if self.advises or math.isinf(reach):
+        if self.secondary_reason or math.isinf(reach):
             return None
         return more_if_equal(self.paired, margin, self.alpha)
 
@@ -288,12 +288,12 @@ class Judgement:
         if least <= self.conversations:
             return ""
         times = f"the stop is {stop / self.a:.1f} x the usual"
-        return f"cannot pass at {self.share:+.0%} with fewer than {math.ceil(least)} conversations ({times})"
+        return f"cannot pass at {self.relative_margin:+.0%} with fewer than {math.ceil(least)} conversations ({times})"
 
     @property
     def excluded(self) -> str:
         """Return the losses that are excluded, as text."""
-        bound = "" if self.bound is None else f"at most {format_number(self.bound, '+')} worse"
+        bound = "" if self.upper_bound is None else f"at most {format_number(self.upper_bound, '+')} worse"
         alone = "" if self.conversations > 1 else "no bound on one conversation"
         return ", ".join(filter(None, (bound or alone, self.least_to_pass)))
 
@@ -329,12 +329,12 @@ class Judgement:
             tests = f"over {self.family} tests" if self.family > 1 else "in one test"
             return f"{self.verdict}: {change}, p = {self.p_adjusted:.2g} {tests}; {limit}"
         hint = "more conversations like these do not help"
-        if self.advises:
+        if self.secondary_reason:
             return f"undecided: {change}, {most}; {limit}"
         if self.conversations < 2:
             hint = "one conversation is too few"
-        elif self.more:
-            hint = format_needed(self.more, self.margin)
+        elif self.conversations_needed:
+            hint = format_needed(self.conversations_needed, self.margin)
         return f"undecided, {hint}: {change}, {most}; {limit}"
 
     def __str__(self) -> str:
