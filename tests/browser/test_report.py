@@ -275,7 +275,7 @@ CONTRAST = """() => {
     }
     return "rgb(255, 255, 255)";
   };
-  const texts = "h1, h2, .says, .note, .asked, .reply, .gold p, .chip, .spent, button, select, svg text, td, small";
+  const texts = "h1, h2, .says, .note, .asked, .reply, .expected p, .chip, .spent, button, select, svg text, td, small";
   const seen = [...document.querySelectorAll(texts)].filter((e) => e.textContent.trim() && e.getClientRects().length);
   return seen.map((e) => {
     const style = getComputedStyle(e), [a, b] = [light(e.closest("svg") ? style.fill : style.color), light(behind(e))];

@@ -54,7 +54,7 @@ def test_a_copy_elsewhere_has_references_and_causes(moved, capsys):
     assert shown.count("reference: blue") == 2 and "cause: unsupported claim" in shown
     run = al.open_run("copy")
     assert list(run.causes().cause) == ["unsupported claim"] and len(run.conversations) == 7
-    assert '"gold":true' in run.report().text and '"kind":"unsupported claim"' in run.report().text
+    assert '"has_expectations":true' in run.report().text and '"kind":"unsupported claim"' in run.report().text
     assert main(["show", "copy", "--all"]) == 0
     assert "poor turns of one, 1 of 14: 1 unsupported claim" in capsys.readouterr().out
 

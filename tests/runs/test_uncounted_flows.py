@@ -53,6 +53,6 @@ def test_a_single_turn_shows_unknown_costs_and_no_zero(tmp_path, capsys):
         assert all(turns[name].isna().all() == unknown for name in ("llm_calls", "latency_s"))
     page = json.loads(re.findall(r'id="data">(.*?)</script>', run.report().text, re.DOTALL)[0])
     columns = [measure["name"] for measure in page["measures"]]
-    for flow, play in zip(page["flows"], page["plays"], strict=True):
-        values = {name: play["values"][columns.index(name)] for name in ("llm_calls", "latency_s")}
+    for flow, series in zip(page["flows"], page["series"], strict=True):
+        values = {name: series["values"][columns.index(name)] for name in ("llm_calls", "latency_s")}
         assert all((value is None) == (flow == "own_client") for value in values.values())

@@ -1,6 +1,6 @@
 """Data of the page of a run: turns as rows, flows as columns, and traces up to a size limit.
 
-Rows are turns of conversations, in order. A play is one flow in one epoch: a column of values over the rows.
+Rows are turns of conversations, in order. A series is one flow in one epoch: a column of values over the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LENGTHS = (None, 2000, 600, 200)
 """Lengths of a reply to try, in characters, until all replies fit."""
 MAX_SLICES = 24
 """Most values of a property that makes slices."""
-CUT_OFF = "cut off"
+TRUNCATED = "cut off"
 """Cause of every reply that ended at max_tokens; the rule of this name covers only poor turns."""
 ALWAYS = ("kind", "id", "turn")
 RowKey = tuple[str, int]
@@ -47,7 +47,7 @@ Mean = tuple[float | None, Interval, int]
 """Mean, 95 % interval, and number of turns."""
 
 
-class Played(NamedTuple):
+class FlowSeries(NamedTuple):
     """One flow in one epoch: its turns and their measures, by row."""
 
     flow: int
@@ -76,12 +76,12 @@ class Content:
         ]
         """Mean, interval and number of turns, for each flow and measure."""
         turns = {(id(run), row.flow, *row.key): row for run in runs for row in run.rows()}
-        self.plays: list[Played] = []
+        self.series: list[FlowSeries] = []
         for number, (side, rows) in enumerate(zip(self.sides, self.values, strict=True)):
             for epoch in sorted({key[2] for key in rows}):
                 values = {(name, turn): rows[name, turn, at] for name, turn, at in rows if at == epoch}
                 own = {row: turns[id(side.run), side.flow, *row, epoch] for row in values}
-                self.plays.append(Played(number, epoch, own, values))
+                self.series.append(FlowSeries(number, epoch, own, values))
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
 
     @property
@@ -98,7 +98,7 @@ class Content:
             "measures": [self._measure(name, name in self.primary) for name in self.measures],
             "axis": self.measures.index(self.axes[1]),
             "rows": self._rows(),
-            "plays": [self._play(play) for play in self.plays],
+            "series": [self._series(series) for series in self.series],
             "causes": [*self._causes()],
             "phases": [side.run.result.flows[side.flow].phases for side in self.sides],
             "phase_order": PHASES,
@@ -110,7 +110,7 @@ class Content:
     def _measure(self, name: str, is_primary: bool) -> dict[str, Any]:
         column = measure(name)
         quality = column.better == "higher"
-        return {"name": name, "title": column.title, "quality": quality, "higher": quality, "decides": is_primary}
+        return {"name": name, "title": column.title, "quality": quality, "higher": quality, "primary": is_primary}
 
     def _rows(self) -> dict[str, Any]:
         return {
@@ -123,7 +123,7 @@ class Content:
     def _slices(self) -> dict[str, list[str]]:
         """Return property -> value of each row, or ""; only properties with 2 to MAX_SLICES values."""
         slices: dict[str, list[str]] = defaultdict(lambda: [""] * len(self.rows))
-        data = {key: row for play in self.plays for key, row in play.turns.items()}
+        data = {key: row for series in self.series for key, row in series.turns.items()}
         for number, key in enumerate(self.rows):
             row, turn = data[key], self.turn(key)
             properties: dict[str, Any] = {"data set": row.dataset, "turn": "first" if key[1] == 0 else "later"}
@@ -144,20 +144,20 @@ class Content:
         conversation = self._expected.get(key[0])
         return conversation.turns[key[1]] if conversation and 0 <= key[1] < len(conversation.turns) else None
 
-    def _play(self, play: Played) -> dict[str, Any]:
+    def _series(self, series: FlowSeries) -> dict[str, Any]:
         """Return the values over the rows; None if the measure does not apply or is unknown."""
-        columns = [[_short(play.values.get(key, {}).get(name)) for key in self.rows] for name in self.measures]
-        is_played = [int(key in play.turns) for key in self.rows]
-        return {"flow": play.flow, "epoch": play.epoch, "there": _brief(is_played), "values": [*map(_brief, columns)]}
+        columns = [[_short(series.values.get(key, {}).get(name)) for key in self.rows] for name in self.measures]
+        has_turn = [int(key in series.turns) for key in self.rows]
+        return {"flow": series.flow, "epoch": series.epoch, "has_turn": _brief(has_turn), "values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
         """Yield the causes, most frequent first: kind, text, and flow and row of every affected turn."""
         affected: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         number = {key: row for row, key in enumerate(self.rows)}
-        for play in self.plays:
-            traces = self.sides[play.flow].run.traces
-            for key, row in play.turns.items():
-                position = play.flow, number[key]
+        for series in self.series:
+            traces = self.sides[series.flow].run.traces
+            for key, row in series.turns.items():
+                position = series.flow, number[key]
                 if row.error is not None:
                     affected["failed", shorten(row.error, 160)].append(position)
                 trace = traces.get(row.trial)
@@ -166,14 +166,14 @@ class Content:
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
             for each in causes(run):
-                if each.cause not in ("error", CUT_OFF):  # listed above
+                if each.cause not in ("error", TRUNCATED):  # listed above
                     position = flows[id(run), each.flow], number[each.conversation, each.turn]
                     affected[each.cause, RULES[each.cause][1]].append(position)
         for (kind, text), positions in sorted(affected.items(), key=lambda item: (-len(item[1]), item[0])):
             yield {"kind": kind, "text": text, "at": sorted({*positions})}
 
     def _replies(self) -> dict[str, Any]:
-        """Return deflated chunks of rows: question, expectations, and one reply or error per play."""
+        """Return deflated chunks of rows: question, expectations, and one reply or error per series."""
         chunks: list[str] = []
         for limit in LENGTHS:
             chunks = [
@@ -187,8 +187,8 @@ class Content:
     def _texts_of_row(self, key: RowKey, limit: int | None) -> list[Any]:
         replies: list[Any] = []
         question = ""
-        for play in self.plays:
-            row = play.turns.get(key)
+        for series in self.series:
+            row = series.turns.get(key)
             question = row.user if row else question
             text = None if row is None else (row.reply.text if row.reply else row.error or "")
             replies.append(text if text is None or limit is None or len(text) <= limit else text[:limit] + " …")
@@ -197,21 +197,21 @@ class Content:
     def _traces(self) -> dict[str, Any]:
         """Return the deflated traces of the conversations, the worst first, up to MAX_TRACE_BYTES.
 
-        A play's trace is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
+        The trace of a series is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
         """
         texts, traces, used = TextPool(), {}, 0
         for name in self._worst_first():
             if used + texts.bytes > MAX_TRACE_BYTES:
                 break
             keys = [key for key in self.rows if key[0] == name]
-            plays = []
-            for play in self.plays:
-                side = self.sides[play.flow]
-                trace = side.run.traces.get((side.flow, name, play.epoch))
-                plays.append({key[1]: _turn(play.turns[key], trace) for key in keys if key in play.turns})
+            own = []
+            for series in self.series:
+                side = self.sides[series.flow]
+                trace = side.run.traces.get((side.flow, name, series.epoch))
+                own.append({key[1]: _turn(series.turns[key], trace) for key in keys if key in series.turns})
             data = self._expected.get(name)
             relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(data.turns)} if data else {}
-            traces[name] = deflated(texts.pack({"plays": plays, "relevant": relevant}))
+            traces[name] = deflated(texts.pack({"series": own, "relevant": relevant}))
             used += len(traces[name])
         texts.close()
         return {
@@ -252,7 +252,7 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "versions": [f"{name} {version}" for name, version in header.get("versions", {}).items()],
         "machine": " ".join(map(str, header.get("machine", {}).values())),
         "spec": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
-        "gold": bool(run.conversations),
+        "has_expectations": bool(run.conversations),
     }
 
 
@@ -267,7 +267,7 @@ def _expected_kind(turn: Turn) -> str:
 def _problem_kinds(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     for event in events:
         if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
-            yield CUT_OFF, f"cut at {event.request.max_tokens} tokens"
+            yield TRUNCATED, f"cut at {event.request.max_tokens} tokens"
         if isinstance(event, Notice) and event.name == NOT_RECORDED:
             yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
 

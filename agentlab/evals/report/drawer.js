@@ -2,7 +2,7 @@
 // prefix sent before, and the first step in which two flows differ.
 
 const drawer = byId("drawer");
-const opened = { row: 0, play: 0, beside: "", errors: [] };
+const opened = { row: 0, series: 0, beside: "", errors: [] };
 const pages = new Map();
 let opener = null;
 
@@ -134,14 +134,14 @@ function drawStep(event, scale, previous, relevant, apart) {
   return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
 
-function drawHead(play, reply, scores) {
-  const flow = D.plays[play].flow, failed = at(D.plays[play].values[failedAt], opened.row), get = (name) => at(D.plays[play].values[indexOf(name)], opened.row);
+function drawHead(one, reply, scores) {
+  const flow = D.series[one].flow, failed = at(D.series[one].values[failedAt], opened.row), get = (name) => at(D.series[one].values[indexOf(name)], opened.row);
   const why = D.causes.filter((cause) => cause.rows.get(opened.row)?.has(flow));
-  const decides = (metric) => !D.measures[indexOf(metric)]?.decides;
-  return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.plays[play].epoch ? ` epoch ${D.plays[play].epoch}` : ""),
+  const isSecondary = (metric) => !D.measures[indexOf(metric)]?.primary;
+  return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.series[one].epoch ? ` epoch ${D.series[one].epoch}` : ""),
     why.map((cause) => h("p", { class: "why" }, h("b", {}, `cause: ${cause.kind}`), cause.kind === "failed" ? "" : `: ${cause.text}`)),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
-    h("ul", { class: "scores" }, [...scores].sort(([a], [b]) => decides(a) - decides(b)).map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`))),
+    h("ul", { class: "scores" }, [...scores].sort(([a], [b]) => isSecondary(a) - isSecondary(b)).map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`))),
     h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`));
 }
 
@@ -151,36 +151,36 @@ function drawDivergence(a, b) {
   return h("div", { class: "divergence" }, h("b", {}, "First difference: "), text, differs ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
 }
 
-async function openDrawer(row, play, beside = "") {
+async function openDrawer(row, one, beside = "") {
   if (!drawer.open) opener = document.activeElement;
-  Object.assign(opened, { row, play, beside, errors: [] });
+  Object.assign(opened, { row, series: one, beside, errors: [] });
   const number = D.rows.conversation[row], turn = D.rows.turn[row], name = D.rows.conversations[number];
   const [[asked, expected, replies], trace] = await Promise.all([textOf(row), traceOf(number)]);
   opened.errors = replies.filter(Boolean);
-  const plays = [play, ...(beside === "" ? [] : [+beside])];
-  const options = all(D.plays.length).filter((each) => at(D.plays[each].there, row)).map((each) => [each, D.flows[D.plays[each].flow] + (D.plays[each].epoch ? `, epoch ${D.plays[each].epoch}` : "")]);
-  const place = rowsFound.indexOf(row), go = (step) => () => rowsFound[place + step] != null && openDrawer(rowsFound[place + step], play, beside);
-  const bar = h("div", { class: "axes" }, select("flow", options, play, (v) => openDrawer(row, +v, beside)), select("compare with", [["", "none"], ...options.filter(([each]) => each !== play)], beside, (v) => openDrawer(row, play, v)),
+  const drawn = [one, ...(beside === "" ? [] : [+beside])];
+  const options = all(D.series.length).filter((each) => at(D.series[each].has_turn, row)).map((each) => [each, D.flows[D.series[each].flow] + (D.series[each].epoch ? `, epoch ${D.series[each].epoch}` : "")]);
+  const position = rowsFound.indexOf(row), go = (step) => () => rowsFound[position + step] != null && openDrawer(rowsFound[position + step], one, beside);
+  const bar = h("div", { class: "axes" }, select("flow", options, one, (v) => openDrawer(row, +v, beside)), select("compare with", [["", "none"], ...options.filter(([each]) => each !== one)], beside, (v) => openDrawer(row, one, v)),
     h("button", { type: "button", disabled: place < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: place < 0 || place >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
-  const turns = plays.map((each) => trace?.plays[each]?.[turn] || { events: [], scores: [] });
+  const turns = drawn.map((each) => trace?.series[each]?.[turn] || { events: [], scores: [] });
   const steps = turns.map((each) => each.events);
-  const body = h("div", { class: `beside n${plays.length}` }, plays.map((each, i) => drawHead(each, replies[each], turns[i].scores)));
+  const body = h("div", { class: `beside n${drawn.length}` }, drawn.map((each, i) => drawHead(each, replies[each], turns[i].scores)));
   if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are omitted to keep the page small; see: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
   const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
   const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
   const previous = (each) => {
-    const calls = Object.values(trace?.plays[each] || {}).flatMap((one) => one.events).filter((event) => event.kind === "model_call").sort((a, b) => a.id - b.id);
+    const calls = Object.values(trace?.series[each] || {}).flatMap((one) => one.events).filter((event) => event.kind === "model_call").sort((a, b) => a.id - b.id);
     return (event) => calls[calls.indexOf(event) - 1];
   };
   const same = (a, b) => a && b && a.kind === b.kind && a.title === b.title && sides(a).every((side, i) => side === sides(b)[i]);
   const groups = steps.map(grouped), work = (k, i) => groups[k][i]?.at(-1);
   const longest = Math.max(...groups.map((each) => each.length));
-  const parts = plays.length > 1 ? all(longest).find((i) => !same(work(0, i), work(1, i))) : -1;
+  const parts = drawn.length > 1 ? all(longest).find((i) => !same(work(0, i), work(1, i))) : -1;
   for (const i of all(longest)) {
     if (i === parts) body.append(drawDivergence(work(0, i), work(1, i)));
-    body.append(...plays.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
+    body.append(...drawn.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
-  if (plays.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "No difference: all steps are equal."));
-  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "gold" }, expected.map((line) => h("p", {}, line))), body);
+  if (drawn.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "No difference: all steps are equal."));
+  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "expected" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

@@ -3,7 +3,7 @@
 "use strict";
 
 let D = null;  // data of the page; start.js reads it
-let playsOf = [];
+let seriesOf = [];
 const byId = (id) => document.getElementById(id);
 const all = (count) => [...Array(count).keys()];
 const state = { flows: new Set(), measure: 0, show: "all", cause: "", slice: "" };
@@ -96,7 +96,7 @@ function drawPhases() {
   const left = Math.min(170, 8 + 7.4 * Math.max(...D.flows.map((name) => name.length)));
   let y = 0, x = 0;
   for (const [unit, of] of [["tokens", (part) => (part.input_tokens || 0) + (part.output_tokens || 0)], ["seconds", (part) => part.seconds || 0]]) {
-    const rows = D.flows.map((_, flow) => used.map((phase) => [phase, of(D.phases[flow][phase] || {}) / (all(D.rows.turn.length).reduce((sum, row) => sum + playsOf[flow].filter((play) => at(D.plays[play].there, row)).length, 0) || 1)]));
+    const rows = D.flows.map((_, flow) => used.map((phase) => [phase, of(D.phases[flow][phase] || {}) / (all(D.rows.turn.length).reduce((sum, row) => sum + seriesOf[flow].filter((one) => at(D.series[one].has_turn, row)).length, 0) || 1)]));
     const sums = rows.map((row) => row.reduce((sum, [, value]) => sum + value, 0)), most = Math.max(...sums) || 1;
     text(0, (y += 16), `${unit} per turn`, { "font-weight": 600 });
     rows.forEach((row, flow) => {

@@ -15,7 +15,7 @@ const WORDS = [
   ["trace", "the steps of a flow in one turn: calls, prompts, searches, tools"],
   ["phase", "purpose of a step, such as retrieve or answer"],
 ];
-let qualities = [], deciding = [], failedAt = -1, struck = {};
+let qualities = [], primary = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
 
@@ -34,9 +34,9 @@ function textOf(row) {
 // The mean over the epochs of a flow; null if the measure does not apply to the turn.
 const columns = new Map(), groups = new Map();
 function cell(flow, row, m) {
-  const plays = playsOf[flow], key = flow * D.measures.length + m;
-  if (plays.length === 1) return at(D.plays[plays[0]].values[m], row);
-  if (!columns.has(key)) columns.set(key, all(D.rows.turn.length).map((each) => mean(plays.map((play) => at(D.plays[play].values[m], each)))));
+  const own = seriesOf[flow], key = flow * D.measures.length + m;
+  if (own.length === 1) return at(D.series[own[0]].values[m], row);
+  if (!columns.has(key)) columns.set(key, all(D.rows.turn.length).map((each) => mean(own.map((one) => at(D.series[one].values[m], each)))));
   return columns.get(key)[row];
 }
 
@@ -65,14 +65,14 @@ function matches(row) {
   if (state.show === "failed") return isStruck(struck.failed, row);
   if (state.show === "cut off" || state.show === "not recorded") return isStruck(struck[state.show], row);
   if (state.show === "all") return true;
-  const values = flows.flatMap((flow) => (state.show === "flipped" ? [cell(flow, row, m)] : playsOf[flow].map((play) => at(D.plays[play].values[m], row)))).filter((value) => value != null);
+  const values = flows.flatMap((flow) => (state.show === "flipped" ? [cell(flow, row, m)] : seriesOf[flow].map((one) => at(D.series[one].values[m], row)))).filter((value) => value != null);
   if (state.show === "flipped") return values.some((value) => value < 0.5 !== values[0] < 0.5);
   return values.length > 1 && Math.max(...values) - Math.min(...values) >= 0.5;
 }
 
 // The rows to show: failed turns first, then the worst values, then the largest differences between flows.
 function matchingRows(flows = chosen()) {
-  const isPlayed = (row) => flows.some((flow) => playsOf[flow].some((play) => at(D.plays[play].there, row)));
+  const isPlayed = (row) => flows.some((flow) => seriesOf[flow].some((one) => at(D.series[one].has_turn, row)));
   const failed = (row) => flows.some((flow) => struck.failed?.get(row)?.has(flow));
   const order = (row) => {
     const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null), low = Math.min(...values), high = Math.max(...values);
@@ -86,7 +86,7 @@ let worstOf = null;
 function worstTurn(flow) {
   const row = worstOf[flow];
   if (row == null) return "";
-  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, playsOf[flow].find((play) => at(D.plays[play].there, row))) }, `trace of ${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
+  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, seriesOf[flow].find((one) => at(D.series[one].has_turn, row))) }, `trace of ${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
 }
 
 function drawTop() {
@@ -105,7 +105,7 @@ function drawTop() {
 // The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean). Not a test.
 function weakest() {
   const spots = [];
-  for (const m of deciding.length ? deciding : qualities)
+  for (const m of primary.length ? primary : qualities)
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
@@ -159,7 +159,7 @@ function drawSlices() {
 function drawFilters() {
   const set = (change) => { Object.assign(state, change); refilter(); };
   const count = (name) => (name === "all" ? "" : name === "flipped" || name === "disagree" ? "" : ` ${[...(struck[name] || new Map()).keys()].filter((row) => isStruck(struck[name], row)).length}`);
-  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.plays.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
+  const shows = FILTERS.filter(([name]) => D.flows.length > 1 || D.series.length > 1 || !["flipped", "disagree"].includes(name)).map(([name, text]) => h("button", { type: "button", "aria-pressed": String(state.show === name), onclick: () => set(name === "all" ? { show: name, cause: "", slice: "" } : { show: name }) }, text + count(name)));
   const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "data-roving": true, "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
@@ -179,7 +179,7 @@ function drawMatrix() {
   const table = h("div", { class: "table", role: "table", "aria-label": "Turns by flows" }, top, across);
   table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
-  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.gold) ? "" : " No expectations shown: the data set is missing or has changed.");
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
   byId("matrix").replaceChildren(counted, table, end);
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
@@ -203,44 +203,44 @@ function more(end) {
   end.textContent = rowsDrawn < rowsFound.length ? `scroll for ${rowsFound.length - rowsDrawn} more turns` : "";
 }
 
-function chips(play, row, m) {
-  const shown = [...new Set([...(D.measures[m].quality ? [m] : []), ...deciding])];
-  const known = (shown.some((i) => at(D.plays[play].values[i], row) != null) ? shown : qualities).filter((i) => at(D.plays[play].values[i], row) != null);
+function chips(one, row, m) {
+  const shown = [...new Set([...(D.measures[m].quality ? [m] : []), ...primary])];
+  const known = (shown.some((i) => at(D.series[one].values[i], row) != null) ? shown : qualities).filter((i) => at(D.series[one].values[i], row) != null);
   return known.slice(0, 4).map((i) => {
-    const value = at(D.plays[play].values[i], row);
+    const value = at(D.series[one].values[i], row);
     return h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${D.measures[i].title} ${number(value, D.measures[i])}`);
   });
 }
 
-// If two flows are shown, the play of the other flow, which the trace opens beside.
+// Return the series of the other flow if two flows are shown; the trace opens it beside.
 function partner(flow, row) {
   const others = chosen().filter((other) => other !== flow);
-  return others.length === 1 ? playsOf[others[0]].find((play) => at(D.plays[play].there, row)) ?? "" : "";
+  return others.length === 1 ? seriesOf[others[0]].find((one) => at(D.series[one].has_turn, row)) ?? "" : "";
 }
 
 function drawRow(row) {
   const name = D.rows.conversations[D.rows.conversation[row]], turn = D.rows.turn[row];
-  const question = h("p", { class: "asked" }, "…"), gold = h("div", { class: "gold" });
+  const question = h("p", { class: "asked" }, "…"), expectedBox = h("div", { class: "expected" });
   const kinds = [...new Set(Object.entries(D.rows.slices).filter(([key]) => key.startsWith("turn ") || key.includes("category")).map(([, values]) => values[row]).filter(Boolean))];
   const boxes = [];
   const cells = chosen().map((flow, column) => {
-    const repeats = playsOf[flow].filter((play) => at(D.plays[play].there, row)).map((play, i) => {
-      const get = (measure) => at(D.plays[play].values[indexOf(measure)], row), reply = h("div", { class: "reply" }, "…");
-      boxes.push([play, reply]);
-      const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn + 1}${D.plays[play].epoch ? `, epoch ${D.plays[play].epoch}` : ""}`;
-      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, play, partner(flow, row)) }, "trace");
+    const repeats = seriesOf[flow].filter((one) => at(D.series[one].has_turn, row)).map((one, i) => {
+      const get = (measure) => at(D.series[one].values[indexOf(measure)], row), reply = h("div", { class: "reply" }, "…");
+      boxes.push([one, reply]);
+      const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn + 1}${D.series[one].epoch ? `, epoch ${D.series[one].epoch}` : ""}`;
+      const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, one, partner(flow, row)) }, "trace");
       const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.kind))];
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" in, ");
-      return h("div", { class: `repeat${at(D.plays[play].values[failedAt], row) ? " failed" : ""}` }, playsOf[flow].length > 1 ? h("small", {}, `epoch ${D.plays[play].epoch}`) : "", reply, h("div", { class: "chips" }, chips(play, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
+      return h("div", { class: `repeat${at(D.series[one].values[failedAt], row) ? " failed" : ""}` }, seriesOf[flow].length > 1 ? h("small", {}, `epoch ${D.series[one].epoch}`) : "", reply, h("div", { class: "chips" }, chips(one, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });
   textOf(row).then(([asked, expected, replies]) => {
     question.textContent = asked;
-    gold.replaceChildren(...expected.map((line) => h("p", {}, line)));
-    for (const [play, box] of boxes) box.textContent = (at(D.plays[play].values[failedAt], row) ? "FAILED: " : "") + (replies[play] || (replies[play] === "" ? "(an empty reply)" : ""));
+    expectedBox.replaceChildren(...expected.map((line) => h("p", {}, line)));
+    for (const [one, box] of boxes) box.textContent = (at(D.series[one].values[failedAt], row) ? "FAILED: " : "") + (replies[one] || (replies[one] === "" ? "(an empty reply)" : ""));
   });
-  return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn + 1}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, gold), cells);
+  return h("div", { class: "row", role: "row", id: `row-${row}` }, h("div", { class: "q", role: "rowheader" }, h("small", {}, `${name} · turn ${turn + 1}`, kinds.map((kind) => h("span", { class: "tag" }, kind))), question, expectedBox), cells);
 }
 
 // Tab stops once at a group of buttons, and arrow keys move through it; in the matrix up and down go from row to row.

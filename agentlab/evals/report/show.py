@@ -37,7 +37,7 @@ class ConversationView:
 
     conversation: str
     played: Sequence[TurnRow]
-    gold: Conversation | None
+    from_dataset: Conversation | None
     causes: Mapping[tuple[str, int, int], Cause]
     """(flow, turn, epoch) -> cause of a poor turn."""
     only_turn: int | None = None
@@ -48,7 +48,7 @@ class ConversationView:
         for flow in flows:
             if flow not in names:
                 raise RunError(unknown_name(f"flow of {self.conversation}", flow, names))
-        turns = len(self.gold.turns) if self.gold else 1 + max(row.turn for row in self.played)
+        turns = len(self.from_dataset.turns) if self.from_dataset else 1 + max(row.turn for row in self.played)
         only = None if turn is None else turn_index(turn)
         if only is not None and only >= turns:
             raise RunError(f"turn {turn}: {self.conversation} has turns 1 to {turns}")
@@ -57,8 +57,8 @@ class ConversationView:
     def print_to(self, console: Console, traces: Mapping[TrialKey, Trace] | None = None, *, full: bool = False) -> None:
         """Print each turn with all replies side by side; with `traces`, with the steps that led to each reply."""
         numbers = {row.turn for row in self.played}
-        turns = dict(enumerate(self.gold.turns)) if self.gold else dict.fromkeys(sorted(numbers))
-        if not self.gold:
+        turns = dict(enumerate(self.from_dataset.turns)) if self.from_dataset else dict.fromkeys(sorted(numbers))
+        if not self.from_dataset:
             print_line(console, "(no expectations shown: the data set is missing or has changed)")
         for number, turn in turns.items():
             if self.only_turn not in (None, number):

@@ -18,9 +18,9 @@ function refilter() {
 }
 
 function derive() {
-  playsOf = D.flows.map((_, flow) => all(D.plays.length).filter((play) => D.plays[play].flow === flow));
+  seriesOf = D.flows.map((_, flow) => all(D.series.length).filter((one) => D.series[one].flow === flow));
   qualities = all(D.measures.length).filter((m) => D.measures[m].quality);
-  deciding = qualities.filter((m) => D.measures[m].decides);
+  primary = qualities.filter((m) => D.measures[m].primary);
   failedAt = indexOf("failed");
   struck = {};
   for (const cause of D.causes) {

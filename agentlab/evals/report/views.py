@@ -18,7 +18,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import unknown_name
 from agentlab.evals.compare.headline import NUMBERS
-from agentlab.evals.report.content import Content, Played, RowKey
+from agentlab.evals.report.content import Content, FlowSeries, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
 from agentlab.evals.report.tables import markdown_table
@@ -109,11 +109,11 @@ class Matrix:
                 rows.append((not failed, worst, -spread, key))
         self.keys = [key for *_, key in sorted(rows)]
 
-    def _plays(self, flow: int, key: RowKey) -> list[Played]:
-        return [play for play in self._content.plays if play.flow == flow and key in play.turns]
+    def _series_of(self, flow: int, key: RowKey) -> list[FlowSeries]:
+        return [series for series in self._content.series if series.flow == flow and key in series.turns]
 
     def _mean(self, flow: int, key: RowKey, name: str) -> float | None:
-        values = [play.values[key].get(name) for play in self._plays(flow, key)]
+        values = [series.values[key].get(name) for series in self._series_of(flow, key)]
         numbers = [value for value in values if value is not None]
         return sum(numbers) / len(numbers) if numbers else None
 
@@ -124,8 +124,8 @@ class Matrix:
             cells, question = [], ""
             for flow in range(len(self._content.sides)):
                 replies = []
-                for play in self._plays(flow, key):
-                    row, value = play.turns[key], play.values[key].get(self._by)
+                for series in self._series_of(flow, key):
+                    row, value = series.turns[key], series.values[key].get(self._by)
                     question = row.user
                     score = "" if value is None else f"\n{self._by} {measure(self._by).show(value)}"
                     reply = row.reply.text or "(an empty reply)" if row.reply else f"FAILED: {row.error}"
