@@ -29,7 +29,7 @@ MAX_FLIPS_IN_SHORT = 5
 MAX_FLIPS_OF_A_MEASURE = 2
 MAX_SLICES = 2
 STYLES = {"ship": "bold green", "cheapest": "bold yellow", "undecided": "bold yellow"} | dict.fromkeys(
-    ("mend", "unusable"), "bold red"
+    ("failing", "unusable"), "bold red"
 )
 """Style of a headline of each kind."""
 

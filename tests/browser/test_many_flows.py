@@ -73,7 +73,7 @@ def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -
     ("name", "kind", "sentence"),
     [
         ("two", "undecided", "No difference between steady and cheap: equal on every turn"),
-        ("fails", "mend", "flaky fails 30 of 82 turns: mend it first"),
+        ("fails", "failing", "flaky fails 30 of 82 turns: fix it first"),
         ("useless", "unusable", "None is usable: 0 of 82 right"),
     ],
 )

@@ -141,7 +141,7 @@ def test_cause_of_an_imported_answer_names_the_missing_trace(tmp_path):
     rows = [row("a", "q0", "yellow since 1990"), row("a", "q1", "The documents do not say."), row("a", "q2", "green")]
     write_rows(folder / "predictions.jsonl", rows)
     found = al.import_predictions(folder, tmp_path / "run").causes()
-    assert dict(zip(found.conversation, found.cause, strict=True)) == {"q0": "not told", "q1": "wrong refusal"}
+    assert dict(zip(found.conversation, found.cause, strict=True)) == {"q0": "unknown", "q1": "wrong refusal"}
 
 
 def test_every_label_names_a_cause_that_a_rule_can_give():

@@ -71,7 +71,7 @@ def always(number):
         (60, 20, always, "better", True),
     ],
 )
-def test_a_kind_judge_is_corrected_or_only_advises(tmp_path, capsys, labels, fixed, truth, kind, decides):
+def test_a_kind_judge_is_corrected_or_is_secondary(tmp_path, capsys, labels, fixed, truth, kind, decides):
     run, report = play(tmp_path, "run", truth, labels, fixed)
     comparison = al.compare(run)
     (pair,) = comparison.pairs
@@ -86,7 +86,7 @@ def test_a_kind_judge_is_corrected_or_only_advises(tmp_path, capsys, labels, fix
         assert own.ci95 == pytest.approx(report.difference("plain", "polite").interval, abs=1e-9)
         assert "labelled turns correct" in str(report)
     else:
-        assert f"only advises: {labels or 0} of {fixed} turns have a label for every flow" in str(report)
+        assert f"secondary only: {labels or 0} of {fixed} turns have a label for every flow" in str(report)
 
 
 def test_gate_corrects_by_the_labels_of_both_runs(tmp_path):

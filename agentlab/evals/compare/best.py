@@ -1,4 +1,4 @@
-"""Sets of flows that no test tells from the best, one for each primary quality, in one sentence.
+"""Sets of flows without a shown difference from the best, one for each primary quality, in one sentence.
 
 The sets are model confidence sets (Hansen, Lunde and Nason, The Model Confidence Set, Econometrica 2011) with the range
 statistic. While the largest difference between two flows of a set is larger than chance allows, the worse one leaves
@@ -24,7 +24,7 @@ ALPHA = 1 - CONFIDENCE
 
 @dataclass(frozen=True, kw_only=True)
 class FlowMean:
-    """Mean of one flow, and True if no test tells the flow from the best."""
+    """Mean of one flow, and True if no difference from the best is shown."""
 
     flow: str
     mean: float
@@ -33,7 +33,7 @@ class FlowMean:
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """Flows not told from the best, by primary quality; `str()` gives a sentence."""
+    """Flows without a shown difference from the best, by primary quality; `str()` gives a sentence."""
 
     sets: Mapping[Measure, tuple[FlowMean, ...]]
     """Flows of each primary quality, the best mean first."""
@@ -47,8 +47,8 @@ class Best:
             names = [f"{flow.flow} ({quality.show(flow.mean)})" for flow in flows if flow.is_best]
             parts += [f"in {quality.name}: {', '.join(names)}"] if len(names) < count else []
         if not parts:
-            return f"no primary quality tells the flows apart ({data})"
-        return f"not told from the best {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
+            return f"no difference between the flows shown in a primary quality ({data})"
+        return f"no difference from the best shown {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
 
 
 def best(flows: Mapping[str, TurnTable], decide: Sequence[str]) -> Best | None:
@@ -74,7 +74,7 @@ def _is_known(table: TurnTable, name: str) -> bool:
 
 
 def _confidence_sets(flows: Sequence[TurnTable], names: Sequence[str]) -> list[set[int]]:
-    """Return the positions of the flows that are not told from the best, for each of `names`."""
+    """Return the positions of the flows without a shown difference from the best, for each of `names`."""
     sets = [set(range(len(flows))) for _ in names]
     pairs = [(m, a, b) for m in range(len(names)) for a in sets[m] for b in sets[m] if a < b]
     sums = np.column_stack([pair_measure(names[m], flows[a], flows[b]).sums for m, a, b in pairs])

@@ -256,7 +256,7 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] =
     "evidence ignored": ((_evidence_ignored,), "the flow had the evidence, and the reply says something else"),
     "unsupported claim": ((_unsupported_claim,), "the answer is wrong, and the flow looked nothing up"),
     "needless memory": ((_needless_memory,), "the flow wrote to memory without a reason"),
-    "not told": ((), "a poor answer without a trace, or without the searches of the flow"),
+    "unknown": ((), "a poor answer without a trace, or without the searches of the flow"),
 }
 """Cause -> its rules and its meaning, in the order of the trials."""
 SEARCHED = ("retrieval miss", "evidence ignored", "unsupported claim")
@@ -275,7 +275,7 @@ def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
             if evidence := rule(case):
                 return ("cut off" if rule is _cut_off else cause), evidence
     why = "the source has no trace" if imported else "the flow's searches are unknown" if case.hides_searches else ""
-    return ("not told", (None, why)) if why and case.is_wrong else None
+    return ("unknown", (None, why)) if why and case.is_wrong else None
 
 
 def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:

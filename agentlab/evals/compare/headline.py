@@ -4,7 +4,7 @@
 
 * `ship`: X passes the rule of `ship`, and a measure of the answer is one of its measures.
 * `cheapest`: X is the cheapest flow that is not shown worse; only a cost or a measure of a step favours it.
-* `mend`: turns of a flow failed, so that its costs and scores say little.
+* `failing`: turns of a flow failed, so that its costs and scores say little.
 * `unusable`: no flow reaches the floor `usable` of the spec.
 * `undecided`, `none`: neither flow leads; there is nothing to compare.
 """
@@ -68,7 +68,7 @@ class FlowNumbers(NamedTuple):
 
 class Verdict(NamedTuple):
     kind: str
-    """`ship`, `cheapest`, `mend`, `unusable`, `undecided` or `none`."""
+    """`ship`, `cheapest`, `failing`, `unusable`, `undecided` or `none`."""
     sentence: str
     notes: tuple[str, ...]
     """Evidence and its limits, a line each, the most important first."""
@@ -228,7 +228,7 @@ class _Field:
             return kind, flow, parts, notes
         fails = [f"{name} fails {failed} of {turns} turns" for name, (failed, turns) in self.failures.items()]
         otherwise = f"otherwise: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
-        return "mend", None, [f"{fails[0]}: mend it first"], [*fails[1:], otherwise, *notes]
+        return "failing", None, [f"{fails[0]}: mend it first"], [*fails[1:], otherwise, *notes]
 
     def _compared(self) -> Decision:
         assert self.comparison

@@ -139,7 +139,7 @@ class JudgeReport:
         if self.decisive_labels:
             lines.append(f"decides, if it is primary, by the difference that {self.labelled} labelled turns correct")
         else:
-            lines.append(f"only advises: {self.labelled} of {self.needed} turns have a label for every flow")
+            lines.append(f"secondary only: {self.labelled} of {self.needed} turns have a label for every flow")
         return "\n".join(lines)
 
 

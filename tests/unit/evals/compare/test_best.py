@@ -41,14 +41,14 @@ def best_in(outcome, name="answer_f1"):
 def test_best_flow_is_named():
     outcome = best_of(drawn([0.5, 0.9, 0.3]))
     assert best_in(outcome) == ["b"]
-    assert str(outcome).startswith("not told from the best in answer_f1: b (0.8")
+    assert str(outcome).startswith("no difference from the best shown in answer_f1: b (0.8")
     assert str(outcome).endswith("(3 flows, 40 conversations, error at most 0.05)")
 
 
 def test_alike_flows_are_all_among_the_best():
     outcome = best_of(drawn([0.5] * 5))
     assert len(best_in(outcome)) == 5
-    assert str(outcome) == "no primary quality tells the flows apart (5 flows, 40 conversations)"
+    assert str(outcome) == "no difference between the flows shown in a primary quality (5 flows, 40 conversations)"
 
 
 def test_several_flows_can_be_the_best():
@@ -97,7 +97,7 @@ def test_compare_prints_the_best_first_and_all_in_json(tmp_path, capsys):
     headline, second = capsys.readouterr().out.splitlines()[:2]
     assert headline == "Undecided between one and three"
     assert second.startswith(
-        "not told from the best in answer_f1: one (1.000), three (1.000) (3 flows, 12 conversations"
+        "no difference from the best shown in answer_f1: one (1.000), three (1.000) (3 flows, 12 conversations"
     )
     assert main(["compare", str(run.path), "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["best"]

@@ -40,7 +40,7 @@ def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversation
     printed = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     first = "Ship two: better in answer_f1" if conversations > 5 else "Undecided: 5 conversations can show nothing"
     assert printed.startswith(first) and ("better in" in printed) is (conversations > 5)
-    assert conversations == 5 or ("not told from the best in answer_f1: two (1.000)" in printed)
+    assert conversations == 5 or ("no difference from the best shown in answer_f1: two (1.000)" in printed)
 
 
 def test_a_beaten_flow_is_no_choice(tmp_path, capsys):
@@ -101,7 +101,7 @@ def test_a_flow_that_fails_is_named_first_and_is_never_cheapest(tmp_path, capsys
     ]
     run = play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows)
     printed = shown(run, capsys)
-    assert printed.startswith("flaky fails 15 of 40 turns: mend it first ")
+    assert printed.startswith("flaky fails 15 of 40 turns: fix it first ")
     assert "otherwise: Cheapest that is not shown worse: steady" in printed or "otherwise: Ship steady" in printed
     assert "otherwise: Cheapest that is not shown worse: flaky" not in printed and "Ship flaky" not in printed
 
