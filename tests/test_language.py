@@ -1,4 +1,4 @@
-"""The language of pages, notebooks and docstrings: forbidden words, long sentences, the size of the README."""
+"""The language of pages, cards, notebooks and docstrings: forbidden words, long sentences, the size of the README."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ README = ROOT / "README.md"
 PAGES = [
     README,
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
-    *(ROOT / name / "README.md" for name in ("datasets", "results")),
+    *(ROOT / name for name in ("results/README.md", "results/LOG.md", "evals/labels/README.md")),
+    *sorted((ROOT / "datasets").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "notebooks").glob("*.ipynb")),
 ]
