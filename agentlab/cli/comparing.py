@@ -86,8 +86,8 @@ def _show_pair(console: Console, pair: FlowPair, show_all: bool) -> None:
     if unknown:
         print_line(console, f"unknown for A or B: {', '.join(unknown)}")
     for d in pair.differences:
-        if d.conversations_needed:
-            print_line(console, f"{d.measure.name}: no difference shown; {format_needed(d.conversations_needed, MARGIN)}")
+        if needed := d.conversations_needed:
+            print_line(console, f"{d.measure.name}: no difference shown; {format_needed(needed, MARGIN)}")
 
 
 def _row(d: MeasureVerdict) -> list[Cell]:
@@ -135,7 +135,7 @@ def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
     for line in rest:
         print_line(console, line)
     changed = [each for each in verdict.measure_verdicts if each.paired.changed]
-    changed = [each for each in changed if each.kind == "worse" or (each.verdict == "undecided" and not each.secondary_reason)]
+    changed = [each for each in changed if each.kind == "worse" or (each.verdict == "undecided" and each.primary)]
     if explain:
         lost = [(each, largest_losses(each.paired, MAX_FLIPS)) for each in changed]
         rows = replies_of(run, {(each.flow, flip.key) for each, flips in lost for flip in flips})

@@ -56,9 +56,7 @@ def test_a_replayed_run_ends_in_thirty_lines(name, narrow, capsys):
     assert_fits(lines[begin:], "Cheapest that is not shown worse")
 
 
-@pytest.mark.parametrize(
-    ("name", "headline"), [("eight", ""), ("failing", "flaky fails 30 of 40 turns: fix it first")]
-)
+@pytest.mark.parametrize(("name", "headline"), [("eight", ""), ("failing", "flaky fails 30 of 40 turns: fix it first")])
 def test_eight_flows_and_failures_fit_thirty_lines(name, headline, narrow, capsys):
     play(write_set(Path("set"), 20), Path(name), *FLOWS[name])
     capsys.readouterr()

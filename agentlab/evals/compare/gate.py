@@ -99,7 +99,7 @@ class GateVerdict:
     @property
     def primary_verdicts(self) -> list[MeasureVerdict]:
         """Verdicts of the primary measures."""
-        return [each for each in self.measure_verdicts if not each.secondary_reason]
+        return [each for each in self.measure_verdicts if each.primary]
 
     @property
     def result(self) -> Result:
@@ -180,7 +180,7 @@ def gate(
         gates=header.gates,
         longest=run.longest // epochs_of(run.turn_values),
     )
-    primary_pairs = [(j.flow, j.paired) for j in verdicts if not j.secondary_reason]
+    primary_pairs = [(j.flow, j.paired) for j in verdicts if j.primary]
     broken = significant_slices(primary_pairs, slices_by_turn(run), alpha, two_sided=False)
     worse = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
     remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, worse))}
@@ -272,7 +272,9 @@ class GatedMeasure(NamedTuple):
         """Return the names of flow and measure."""
         return self.flow, self.paired.measure.name
 
-    def evaluate(self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any) -> MeasureVerdict:
+    def evaluate(
+        self, outcome: MeasureOutcome, margins: Mapping[str, float], alpha: float, **more: Any
+    ) -> MeasureVerdict:
         """Return the gate verdict on the outcome; `more` has further fields of `MeasureVerdict`."""
         margin = relative_margin(self.paired.measure.name, margins)
         return MeasureVerdict(**self._asdict(), **outcome._asdict(), alpha=alpha, relative_margin=margin, **more)
@@ -313,10 +315,9 @@ def gated_measures(
             if paired.means[0] is None and not (paired.left_out and name in primary):
                 unknown.append(f"{name} of {flow}" + f" ({paired.left_out} turns undecided)" * bool(paired.left_out))
                 continue
-            secondary_reason = "" if name in primary and paired.may_be_primary else "secondary"
-            members.append(
-                GatedMeasure(flow, MEASURED_LIVE if name == LATENCY and not latency_is_primary else secondary_reason, paired)
-            )
+            reason = "" if name in primary and paired.may_be_primary else "secondary"
+            reason = MEASURED_LIVE if name == LATENCY and not latency_is_primary else reason
+            members.append(GatedMeasure(flow, reason, paired))
     if not only_primary and all(member.secondary_reason for member in members):
         raise RunError(f"no primary measure is left: {', '.join(primary)} are left out, unknown, or measured live")
     return members, unknown
@@ -337,8 +338,8 @@ def evaluate_measures(
     """Return the verdicts on all measures, worst first, and notes.
 
     Without `primary` the primary measures are those of `measures.primary_family`. Latency is primary only with
-    `latency_is_primary`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the most that a turn of
-    the run can take.
+    `latency_is_primary`. `gates` share `alpha` for false alarms. `stops` maps flows and costs to the maximum of a turn
+    of the run.
     """
     check_arguments(baseline, margins, alpha)
     primary = primary_family(baseline.values(), primary)
@@ -364,14 +365,12 @@ def with_notes(
     return tuple(sorted(verdicts, key=severity_key)), tuple(notes)
 
 
-def severity_key(measure_verdicts: MeasureVerdict) -> tuple[bool, int, float]:
+def severity_key(verdict: MeasureVerdict) -> tuple[bool, int, float]:
     """Return a sort key: primary measures first, then the worst verdict and the largest loss."""
-    rank = WORST_FIRST.index(measure_verdicts.verdict)
-    cost = measure_verdicts.measure in COSTS and measure_verdicts.measure.name != "failed"
-    size = (measure_verdicts.loss or 0.0) / (
-        (measure_verdicts.a if cost else measure_verdicts.paired.max_change[0]) or 1.0
-    )
-    return bool(measure_verdicts.secondary_reason), rank, -size
+    rank = WORST_FIRST.index(verdict.verdict)
+    cost = verdict.measure in COSTS and verdict.measure.name != "failed"
+    size = (verdict.loss or 0.0) / ((verdict.a if cost else verdict.paired.max_change[0]) or 1.0)
+    return bool(verdict.secondary_reason), rank, -size
 
 
 def check_arguments(

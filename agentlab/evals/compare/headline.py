@@ -228,7 +228,7 @@ class _Field:
             return kind, flow, parts, notes
         fails = [f"{name} fails {failed} of {turns} turns" for name, (failed, turns) in self.failures.items()]
         otherwise = f"otherwise: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
-        return "failing", None, [f"{fails[0]}: mend it first"], [*fails[1:], otherwise, *notes]
+        return "failing", None, [f"{fails[0]}: fix it first"], [*fails[1:], otherwise, *notes]
 
     def _compared(self) -> Decision:
         assert self.comparison

@@ -6,7 +6,7 @@
                the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
                is beyond the margin or of undecided size. `claim` says if this is true of the mean, too
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
-    undecided  none of these; `conversations_needed` is the number of conversations that exclude a loss if the sides are equally good
+    undecided  none of these; `conversations_needed` exclude a loss if the sides are equally good
 
 The bounds are those of `statistics.loss_bound`, which assumes no distribution. A metric between 0 and 1 cannot pass
 with fewer than ln(alpha) / ln(1 - margin) conversations, 59 at a margin of .05 and 29 at .10. Fewer conversations could

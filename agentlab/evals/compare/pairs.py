@@ -119,8 +119,9 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
             raise RunError(f"{a.path}: one flow cannot be compared with itself; name a second flow or a second run")
         sides = [(chosen[0], other) for other in chosen[1:]]
         named = [FlowSides(x, _flow(mine, x, a), y, _flow(mine, y, a), (x, y)) for x, y in sides]
-        stops = a.identity["stops"]
-        return compare_turns(named, declared, slices_by_turn(a), latency_is_primary=True, stops=stops, longest=a.longest)
+        return compare_turns(
+            named, declared, slices_by_turn(a), latency_is_primary=True, stops=a.identity["stops"], longest=a.longest
+        )
     for run in (a, b):
         run.check_complete()
     check_comparable(a.identity, b.identity)
@@ -142,12 +143,11 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     named = [
         FlowSides(f"{x} ({left})", _flow(mine, x, a), f"{y} ({right})", _flow(theirs, y, b), (x, y)) for x, y in sides
     ]
-    agree = latency_is_comparable(a.result.mode, b.result.mode)
     return compare_turns(
         named,
         declared or _primary(b),
         slices_by_turn(b),
-        latency_is_primary=agree,
+        latency_is_primary=latency_is_comparable(a.result.mode, b.result.mode),
         stops=b.identity["stops"],
         longest=max(a.longest, b.longest),
     )
@@ -208,10 +208,10 @@ def compare_turns(
     for number, pair in enumerate(named):
         for name in in_order(name for rows in (pair.a, pair.b) for row in rows.values() for name in row):
             if not is_one_sided(name, pair.a, pair.b):
-                columns[number, name] = pair_measure(
-                    name, laid_out[id(pair.a)], laid_out[id(pair.b)], stops.get(pair.flows[1], {})
-                )
-    primary = [name for name in primary if all(pair.may_be_primary for (_, each), pair in columns.items() if each == name)]
+                tables = laid_out[id(pair.a)], laid_out[id(pair.b)]
+                columns[number, name] = pair_measure(name, *tables, stops.get(pair.flows[1], {}))
+    secondary = {name for (_, name), paired in columns.items() if not paired.may_be_primary}
+    primary = [name for name in primary if name not in secondary]
     # Primary and secondary measures are two families over all pairs.
     families = [name in primary for _, name in columns]
     outcomes = run_family_test([*columns.values()], ALPHA, two_sided=True, families=families)
@@ -242,7 +242,7 @@ def _slices(
 ) -> tuple[Slice, ...]:
     """Return the slices in which a primary measure differs although the total does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}
-    members = [(sides, pair.paired[name]) for sides, pair in sided.items() for name in primary if name in pair.paired]
+    members = [(side, pair.paired[name]) for side, pair in sided.items() for name in primary if name in pair.paired]
     members = [(side, paired) for side, paired in members if paired.corrected is None]
     differing = [(sides, d.measure.name) for sides, pair in sided.items() for d in pair.differences if d.is_shown]
     return tuple(hidden_in_overall(significant_slices(members, slices_by_turn, ALPHA, two_sided=True), differing))

@@ -148,21 +148,21 @@ class SequentialGate:
         members = [member for member in members if member.name in self._whole]
         for reason in dict.fromkeys(member.secondary_reason for member in members):
             own = [member for member in members if member.secondary_reason == reason]
-            outcomes = self._outcomes([member.paired for member in own], order, is_secondary=bool(reason))
+            outcomes = self._outcomes([member.paired for member in own], order, primary=not reason)
             for member, outcome in zip(own, outcomes, strict=True):
                 bounds = partial(anytime_bound, self._whole[member.name], order)
                 more = {"bounds": bounds, "is_cut": self._is_cut}
                 verdicts.append(member.evaluate(outcome, self._margins, self._alpha, **more))
         return verdicts
 
-    def _outcomes(self, members: Sequence[PairedMeasure], order: np.ndarray, *, is_secondary: bool) -> list[MeasureOutcome]:
+    def _outcomes(self, members: Sequence[PairedMeasure], order: np.ndarray, *, primary: bool) -> list[MeasureOutcome]:
         """Return outcomes with p-values for all members and all looks; 1 without an alarm, or between looks.
 
         A constant loss has its own test. A loss that is constant at a look was constant at all earlier looks, so this
         test spends its alpha once.
         """
         count, gates = len(self._folded), self._baseline.header.gates
-        if not is_secondary and count not in self._looks:
+        if primary and count not in self._looks:
             return [MeasureOutcome(None, 1.0, len(members))] * len(members)
         sums = np.column_stack([m.sums[order] if len(m.differences) else np.zeros(count) for m in members])
         constant = np.array([len(m.differences) > 0 and np.ptp(m.losses) == 0 < m.losses[0] for m in members])

@@ -148,7 +148,8 @@ class Content:
         """Return the values over the rows; None if the measure does not apply or is unknown."""
         columns = [[_short(series.values.get(key, {}).get(name)) for key in self.rows] for name in self.measures]
         has_turn = [int(key in series.turns) for key in self.rows]
-        return {"flow": series.flow, "epoch": series.epoch, "has_turn": _brief(has_turn), "values": [*map(_brief, columns)]}
+        own = {"flow": series.flow, "epoch": series.epoch, "has_turn": _brief(has_turn)}
+        return own | {"values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
         """Yield the causes, most frequent first: kind, text, and flow and row of every affected turn."""

@@ -49,7 +49,7 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
     counts = Counter(each.verdict for each in verdict.primary_verdicts if each not in open_)
     if counts:
         lines.append("other primary measures: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    secondary = [each for each in verdict.measure_verdicts if each.secondary_reason and each.kind == "worse"]
+    secondary = [each for each in verdict.measure_verdicts if not each.primary and each.kind == "worse"]
     lines += [f"secondary: {each.change}: {each.why}" for each in secondary[:MAX_SECONDARY]]
     if len(secondary) > MAX_SECONDARY:
         lines.append(f"secondary: {len(secondary) - MAX_SECONDARY} more measures became worse")
@@ -84,7 +84,7 @@ def cells(verdict: MeasureVerdict) -> list[str]:
         format_number(verdict.margin),
         "-" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}",
         format_number(verdict.detectable_loss),
-        verdict.verdict + (" (secondary)" if verdict.secondary_reason else ""),
+        verdict.verdict + ("" if verdict.primary else " (secondary)"),
     ]
 
 
@@ -176,7 +176,7 @@ def save(text: str, path: str | Path, *, append: bool = False) -> None:
 def _outcome(verdict: MeasureVerdict) -> str:
     if verdict.kind in ("pass", "unchanged"):
         return ""
-    return "failure" if verdict.kind == "worse" and not verdict.secondary_reason else "skipped"
+    return "failure" if verdict.kind == "worse" and verdict.primary else "skipped"
 
 
 def _counts(verdicts: Sequence[MeasureVerdict]) -> dict[str, str]:

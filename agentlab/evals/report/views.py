@@ -73,9 +73,8 @@ class Views(Content):
         """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
         if only not in (kinds := ("all", "failed", "flipped", "disagree")):
             raise ConfigError(unknown_name("choice of turns", only, kinds))
-        tests = [
-            d for pair in (self.comparison.pairs if self.comparison else ()) for d in pair.differences if d.primary
-        ]
+        pairs = self.comparison.pairs if self.comparison else ()
+        tests = [d for pair in pairs for d in pair.differences if d.primary]
         ranks = [(not d.is_shown, not d.changed, d.measure.name) for d in tests if d.measure.better == "higher"]
         by = by or min(ranks, key=lambda rank: rank[:2], default=(True, True, self.axes[1]))[2]
         if by not in self.measures:

@@ -68,7 +68,9 @@ def test_undecided_difference_names_the_conversations_needed(data, tmp_path, cap
     assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
     needed = found["answer_f1"].conversations_needed
     assert needed.is_least, "only three differ"
-    assert found["exact_match"].conversations_needed is found["llm_calls"].conversations_needed is None, "the one is secondary, the other is equal"
+    assert found["exact_match"].conversations_needed is found["llm_calls"].conversations_needed is None, (
+        "the one is secondary, the other is equal"
+    )
     assert main(["compare", str(tmp_path / "run")]) == 0
     assert f"answer_f1: no difference shown; if they are equally good, {needed} exclude" in capsys.readouterr().out
 
@@ -115,7 +117,7 @@ def test_unknown_turn_makes_its_measure_unknown(data, tmp_path):
         )
         assert found[name].n == 12
     assert found["llm_calls"].a == 1
-    assert set(comparison.table.query("reading == 'unknown'")["measure"]) >= {"input_tokens", "cost_usd"}
+    assert set(comparison.table.query("verdict == 'unknown'")["measure"]) >= {"input_tokens", "cost_usd"}
 
 
 def test_two_runs_are_compared_by_the_flows_they_share_or_by_one_each(data, tmp_path):

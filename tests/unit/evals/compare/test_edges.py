@@ -54,7 +54,10 @@ def test_one_conversation_and_three_flows_can_be_compared(tmp_path, capsys):
     data = write_set(tmp_path / "set", 1)
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), Answering("c", wrong=[("c00", 0)]))
     assert main(["compare", str(run.path), "--all", "--improves", "llm_calls"]) == 0
-    assert "no difference between the flows shown in a primary quality (3 flows, 1 conversation)" in capsys.readouterr().out
+    assert (
+        "no difference between the flows shown in a primary quality (3 flows, 1 conversation)"
+        in capsys.readouterr().out
+    )
 
 
 def test_unknown_score_is_no_pass(tmp_path, monkeypatch, capsys):

@@ -52,8 +52,12 @@ def test_run_is_unchanged_against_itself_and_equal_measures_cost_no_power(baseli
     assert verdict.primary == ("answer_f1", "llm_calls"), "what this set can grade, and a cost that is known"
     assert {j.verdict for j in verdict.measure_verdicts} == {"unchanged"}
     assert {j.why for j in verdict.measure_verdicts} == {"unchanged on these 16 turns"}
-    assert {(j.loss, j.p, j.p_adjusted, j.detectable_loss) for j in verdict.measure_verdicts} == {(0.0, 1.0, None, None)}
-    assert found["answer_f1"].upper_bound == pytest.approx(1 - 0.05 ** (1 / 8)), "eight equal conversations prove little"
+    assert {(j.loss, j.p, j.p_adjusted, j.detectable_loss) for j in verdict.measure_verdicts} == {
+        (0.0, 1.0, None, None)
+    }
+    assert found["answer_f1"].upper_bound == pytest.approx(1 - 0.05 ** (1 / 8)), (
+        "eight equal conversations prove little"
+    )
     assert "unknown in the baseline, so not gated: cost_usd of answering" in verdict.notes
     assert str(verdict).startswith("unchanged: answer_f1, llm_calls on these 16 turns (base against base)")
 
@@ -79,8 +83,12 @@ def test_few_conversations_are_undecided_and_name_the_number_needed(data, baseli
     verdict = gate(play(data, tmp_path / "run", Answering(wrong=turns(3, 1))), baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.p, f1.p_adjusted) == (3, "undecided", 2**-3, None)
-    assert f1.conversations_needed and f"undecided, if they are equally good, {f1.conversations_needed} exclude a loss of 0.05" in f1.why
-    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, if they are equally good, {f1.conversations_needed}" in str(
+    assert (
+        f1.conversations_needed
+        and f"undecided, if they are equally good, {f1.conversations_needed} exclude a loss of 0.05" in f1.why
+    )
+    needed = f1.conversations_needed
+    assert f"inconclusive: answer_f1 of answering 1.000 -> 0.812 undecided, if they are equally good, {needed}" in str(
         verdict
     )
     # Within a wide enough margin it is known to be harmless.

@@ -91,7 +91,9 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
     _, one = gate(before, tmp_path / "one", Late(wrong=half))
     _, many = gate(before, tmp_path / "many", Late(wrong=half), lab={"concurrency": 9})
     assert one.stopped.partition(";")[0] == many.stopped.partition(";")[0]
-    found = [[(j.measure, j.verdict, j.loss, j.upper_bound) for j in verdict.primary_verdicts] for verdict in (one, many)]
+    found = [
+        [(j.measure, j.verdict, j.loss, j.upper_bound) for j in verdict.primary_verdicts] for verdict in (one, many)
+    ]
     assert found[0] == found[1]
 
 
