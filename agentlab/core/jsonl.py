@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from agentlab.core.errors import DatasetError, os_errors_as
+from agentlab.core.errors import ConfigError, DatasetError, os_errors_as
 from agentlab.core.events import shorten
 from agentlab.core.files import iter_lines, open_regular_file
 from agentlab.core.plugins import unknown_name
@@ -99,3 +99,20 @@ def first_error(problem: ValidationError, model: type[BaseModel]) -> str:
         keys = list(getattr(owner, "model_fields", {}))
         message = unknown_name("key", str(first["loc"][-1]), keys) if keys else "unknown key"
     return f"{location}: {message}" if location else message
+
+
+def validate_settings(model: Any, values: Mapping[str, Any], location: str, keys: Iterable[str] = ()) -> Any:
+    """Return an instance of the class `model`, of pydantic or a dataclass, with `values`.
+
+    Raises ConfigError that begins with `location` for an invalid value and for a key that neither `model` nor `keys`
+    has.
+    """
+    fields = model.model_fields if hasattr(model, "model_fields") else model.__dataclass_fields__
+    is_open = getattr(model, "model_config", {}).get("extra") == "allow"
+    for key in values:
+        if key not in fields and not is_open:
+            raise ConfigError(f"{location}: {unknown_name('key', key, [*keys, *fields])}")
+    try:
+        return TypeAdapter(model).validate_python(dict(values))
+    except ValidationError as problem:
+        raise ConfigError(f"{location}: {first_error(problem, model)}") from None

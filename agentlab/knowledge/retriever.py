@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import shorten
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import first_error, validate_settings
 from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder, Index
 from agentlab.data.documents import Document
@@ -162,14 +162,5 @@ def find_retriever(
         raise ConfigError(f"retriever {name!r}: it has no `async def search(query, *, top_k, doc_ids)`")
     options = {"retriever": name, **settings}
     model = getattr(plugin, "Settings", None)
-    if plugin is None:
-        return Retriever(name, None, None, options)
-    fields = () if model is None else getattr(model, "model_fields", None) or model.__dataclass_fields__
-    for key in settings:
-        if key not in fields:
-            raise ConfigError(f"retrieval: {plugins.unknown_name('key', key, [*keys, *fields])}")
-    try:
-        validated = None if model is None else TypeAdapter(model).validate_python(dict(settings))
-    except ValidationError as problem:
-        raise ConfigError(f"retrieval: {first_error(problem, model or BaseModel)}") from None
-    return Retriever(name, plugin, validated, options)
+    validated = None if plugin is None else validate_settings(model or BaseModel, settings, "retrieval", keys)
+    return Retriever(name, plugin, model and validated, options)

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
-
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import validate_settings
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.core.protocols import Tool
 from agentlab.flows.text_files import read_file
@@ -79,7 +77,10 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
     }
     own_tools = getattr(plugin, "TOOLS", ())
     own = {key: value for key, value in from_environment.items() if key not in ("provider", "model")}
-    settings = _validated(getattr(plugin, "Settings", None), {**own, **flow.settings}, location)
+    model, values = getattr(plugin, "Settings", None), {**own, **flow.settings}
+    if model is None and values:
+        raise ConfigError(f"{location}: unknown key {min(values)!r}; this flow has no settings")
+    settings: Any = None if model is None else validate_settings(model, values, location)
     overrides = {**spec.prompts.get(flow.flow, {}), **flow.prompts}
     modules = getattr(plugin, "PROMPT_MODULES", {})
     files = find_prompt_files(data_folder(settings.data) / "prompts", modules) if modules else {}
@@ -93,8 +94,8 @@ def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
         prompt_sources={name: str(file) for name, file in files.items()} | dict.fromkeys(overrides, "the spec"),
         prompt_files={name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()},
         model=_model(spec, flow, from_environment),
-        retrieval=_validated(RetrievalSpec, {**_inherited(spec.retrieval, flow), **flow.retrieval}, location),
-        generation=_validated(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, location),
+        retrieval=validate_settings(RetrievalSpec, {**_inherited(spec.retrieval, flow), **flow.retrieval}, location),
+        generation=validate_settings(GenerationSpec, {**spec.generation.model_dump(), **flow.generation}, location),
         tools=tuple(plugins.resolve("tools", tool) if isinstance(tool, str) else tool for tool in own_tools),
         tool_folder=_tool_folder(settings, flow, location) if getattr(plugin, "DATA_TOOLS", False) else None,
         memory=_memory(spec, flow, getattr(plugin, "MEMORY", False), location),
@@ -150,22 +151,6 @@ def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, location: str) -> str 
         return None
     plugins.resolve("memory", name)
     return name
-
-
-def _validated(model: Any, values: dict[str, Any], location: str) -> Any:
-    if model is None:
-        if values:
-            raise ConfigError(f"{location}: unknown key {sorted(values)[0]!r}; this flow has no settings")
-        return None
-    fields = getattr(model, "model_fields", None) or model.__dataclass_fields__
-    is_open = getattr(model, "model_config", {}).get("extra") == "allow"
-    for key in values:
-        if key not in fields and not is_open:
-            raise ConfigError(f"{location}: {plugins.unknown_name('key', key, fields)}")
-    try:
-        return TypeAdapter(model).validate_python(values)
-    except ValidationError as problem:
-        raise ConfigError(f"{location}: {first_error(problem, model)}") from None
 
 
 def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], location: str) -> dict[str, str]:
