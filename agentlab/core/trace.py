@@ -201,18 +201,12 @@ def turn_index(turn: int) -> int:
 def format_totals(trace: Trace, turn: int) -> str:
     """Return calls, tokens, latency and cost of a turn in one line."""
     totals = trace.totals(turn)
-    counted = [
-        (totals.llm_calls, "model call"),
-        (totals.embedding_calls, "embedding call"),
-        (totals.tool_calls, "tool call"),
-    ]
-    if totals.memory_ops:
-        counted.append((totals.memory_ops, "memory operation"))
-    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in counted]
-    parts.append(tokens(totals.input_tokens, totals.output_tokens))
-    parts.append(f"{trace.latency(turn):.2f} s")
-    parts.append("cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}")
-    return " · ".join(parts)
+    counts = {"model call": totals.llm_calls, "embedding call": totals.embedding_calls, "tool call": totals.tool_calls}
+    counts |= {"memory operation": totals.memory_ops} if totals.memory_ops else {}
+    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts.items()]
+    cost = "cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}"
+    spent = tokens(totals.input_tokens, totals.output_tokens)
+    return " · ".join([*parts, spent, seconds(trace.latency(turn)), cost])
 
 
 def tokens(input_tokens: int | None, output_tokens: int | None) -> str:
