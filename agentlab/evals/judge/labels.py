@@ -71,10 +71,8 @@ def read_labels(path: Path, keys: Iterable[ReplyKey]) -> dict[ReplyKey, float | 
     labels: dict[ReplyKey, float | None] = {}
     try:
         table = _Table(path)
-    except OSError as problem:
-        raise DatasetError(f"cannot be read: {problem.strerror or problem}", path) from None
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise DatasetError(f"cannot be read: {problem}", path) from None
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise DatasetError(f"cannot be read: {getattr(problem, 'strerror', None) or problem}", path) from None
     if table.columns and (missing := [name for name in NEEDED if name not in table.columns]):
         needed = f"the file needs the columns {', '.join(NEEDED)}, separated by commas"
         raise DatasetError(f"there is no column {missing[0]!r}; {needed}", path)

@@ -18,12 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import ConfigError
-from agentlab.core.files import read_text
+from agentlab.core.files import read_yaml
 from agentlab.core.jsonl import first_error
 from agentlab.core.messages import Message
 from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import strict_object_schema
-from agentlab.core.strict_json import LENIENT, objects_in, parse_yaml
+from agentlab.core.strict_json import LENIENT, objects_in
 from agentlab.core.thoughts import split_thought
 from agentlab.evals.judge.labels import ReplyKey
 
@@ -122,12 +122,7 @@ class Rubric(BaseModel):
 def load_rubric(name: str) -> Rubric:
     """Return a shipped rubric by name, or the rubric of a YAML file; raises ConfigError, one line."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else SHIPPED
-    try:
-        rows = parse_yaml(read_text(path))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no rubric {path}") from None
-    except (OSError, ValueError) as problem:
-        raise ConfigError(f"{path} is not a rubric: {' '.join(str(problem).split())}") from None
+    rows = read_yaml(path, "rubric")
     if not isinstance(rows, dict) or (path != SHIPPED and len(rows) != 1):
         raise ConfigError(f"{path}: a rubric file has one name, with asks, sees and choices below it")
     key = name if path == SHIPPED else next(iter(rows))
