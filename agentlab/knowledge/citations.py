@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from agentlab.core.messages import Citation, Passage
+from agentlab.core.strict_json import load_own_yaml
 from agentlab.knowledge.refusal import MARKERS, claims
 from agentlab.knowledge.words import separate_words
 
@@ -27,19 +29,8 @@ _SPACE_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
 _WORD = re.compile(r"[^\W_]+")
 
-_FUNCTION_WORDS = """
-    a about after all also am an and any are aren as at be because been before being but by can could couldn d did
-    didn do does doesn doing don done for from get gets got had has have having he her here hers him his how however i
-    if in into is isn it its itself just like ll m may me might more most must my no nor not of off on once only or
-    other our ours out over own per re s same shall she should so some such t than that the their theirs them then
-    there these they this those through to too under until up us ve very via was wasn we were weren what when where
-    whether which while who whom whose why will with within won would wouldn yes you your yours"""
-_SMALL_TALK_WORDS = """
-    according answer answers anything assist based bye chat context day document documents else glad good goodbye great
-    happy hello help hey hi hope information know let mention mentioned nice ok okay passage passages please pleasure
-    provided question questions said say says something sorry source sources sure tell thank thanks today understand
-    want welcome well"""
-_STOPWORDS = frozenset(f"{_FUNCTION_WORDS} {_SMALL_TALK_WORDS}".split())
+_WORDS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_STOPWORDS = frozenset(" ".join(_WORDS.values()).split())
 
 
 def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[Citation, ...]:

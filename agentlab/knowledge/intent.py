@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentlab.core.strict_json import load_own_yaml
+from agentlab.knowledge.words import EXCHANGED
 
 Intent = Literal["tells", "asks", "greets"]
 MARKS = "?\uff1f\u061f\u037e\u055e"
@@ -33,8 +34,6 @@ _LAUGHTER = re.compile(
     r"|(?:\u0430?\u0445[\u0430\u0435\u0438]?){2,}|\u0647{3,})(?!\w)|\u54c8{2,}"
 )
 """Laughter, written in Latin, Cyrillic, Arabic and Han letters; it is courtesy in each language."""
-_FOLDED = str.maketrans("\u0623\u0625\u0622\u0671\u0649\u0629\u2019", "\u0627\u0627\u0627\u0627\u064a\u0647'")
-"""Letters that Arabic writers exchange for one another, and the typographic apostrophe."""
 _EDGES = " ,:¿¡\"'()*-"
 _SELF_FIRST = ("en", "de")
 """Languages in which a question does not begin with its subject."""
@@ -151,7 +150,7 @@ def _words(text: str) -> list[str]:
 
 
 def _normalise(text: str) -> str:
-    return re.sub("[\u064b-\u0652\u0640]", "", unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED))
+    return re.sub("[\u064b-\u0652\u0640]", "", unicodedata.normalize("NFKC", text).casefold().translate(EXCHANGED))
 
 
 def _without_accents(text: str) -> str:

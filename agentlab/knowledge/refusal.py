@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from agentlab.core.strict_json import load_own_yaml
+from agentlab.knowledge.words import EXCHANGED
 
 Verdict = Literal["declines", "answers", "not decided", "no reply"]
 ENGLISH, OTHER_LANGUAGE = "en", "another language"
@@ -40,7 +41,6 @@ _SENTENCE = re.compile(
 )
 _CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|where|once|until|while|since|because)\b[^,]*,")
 """A clause before an English sentence that decides nothing."""
-_FOLDED = str.maketrans("\u2019\u0623\u0625\u0622\u0671\u0649\u0629", "'\u0627\u0627\u0627\u0627\u064a\u0647")
 _TABLES: dict[str, Any] = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _CONTRAST = re.compile(_TABLES["contrasts"])
 _LATIN = ("de", "es", "fr", "it", "pt")
@@ -153,7 +153,7 @@ def _fills(sentence: str) -> bool:
 
 
 def _plain(sentence: str) -> str:
-    return sentence.strip().lower().translate(_FOLDED)
+    return sentence.strip().lower().translate(EXCHANGED)
 
 
 @functools.cache

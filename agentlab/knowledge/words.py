@@ -23,6 +23,8 @@ _MARKS = re.compile(r"[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\
 _ARABIC = {"\u0627": "\u0622\u0623\u0625\u0671", "\u064a": "\u0649\u06cc", "\u0647": "\u0629", "\u0643": "\u06a9"}
 """Letter -> forms of it: alef with hamza or madda, alef maksura and Persian yeh, teh marbuta, Persian kaf."""
 _FOLDED = str.maketrans({form: letter for letter, forms in _ARABIC.items() for form in forms})
+EXCHANGED = str.maketrans("\u0623\u0625\u0622\u0671\u0649\u0629\u2019", "\u0627\u0627\u0627\u0627\u064a\u0647'")
+"""Letters that Arabic writers exchange for one another, and the typographic apostrophe."""
 
 
 def separate_words(text: str) -> tuple[str, list[str]]:

@@ -38,6 +38,7 @@ import numpy as np
 from agentlab.core.constants import CLOSING_STEPS, INVALID_CHOICE
 from agentlab.core.events import Decision, Event, Step, ToolRun
 from agentlab.core.messages import ToolCall
+from agentlab.core.schemas import properties_of
 from agentlab.data.conversations import ExpectedCall, Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 
@@ -153,10 +154,8 @@ def canonical(value: Any) -> Any:
 
 
 def _defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    specs = parameters.get("properties")
-    if not isinstance(specs, Mapping):
-        return {}
-    return {name: spec["default"] for name, spec in specs.items() if isinstance(spec, Mapping) and "default" in spec}
+    specs = properties_of(parameters).items()
+    return {name: spec["default"] for name, spec in specs if isinstance(spec, Mapping) and "default" in spec}
 
 
 def _listed(names: Counter[str]) -> str:
