@@ -278,9 +278,8 @@ def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
     return ("unknown", (None, why)) if why and case.is_wrong else None
 
 
-def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
-    """Return the cause of every failed or poor turn; without the unchanged data set only of failed turns."""
-    result = []
+def causes(run: StoredRun, conversation: str | None = None) -> Iterator[Cause]:
+    """Yield the cause of every failed or poor turn, by trial; without the unchanged data set only of failed turns."""
     for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
@@ -289,8 +288,7 @@ def causes(run: StoredRun, conversation: str | None = None) -> list[Cause]:
         if case.is_poor and (match := cause_of(replace(case, events=trace.at(row.turn) if trace else ()))):
             cause, (event, why) = match
             key = row.flow, row.conversation, row.turn, row.epoch
-            result.append(Cause(*key, cause, event.id if event else None, event.title if event else "", why))
-    return result
+            yield Cause(*key, cause, event.id if event else None, event.title if event else "", why)
 
 
 def poor_turns(run: StoredRun) -> Iterator[str]:

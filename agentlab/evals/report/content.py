@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
 from agentlab.core.constants import NOT_RECORDED
-from agentlab.core.events import PHASES, Event, ModelCall, Notice, Step, shorten, to_row
+from agentlab.core.events import ANSWERING, PHASES, Event, ModelCall, Notice, Step, shorten, to_row
+from agentlab.core.messages import Request, ToolSpec, to_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
@@ -26,7 +29,7 @@ from agentlab.evals.report.show import expected
 from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.statistics import Interval, by_cluster
 from agentlab.evals.store.measures import TurnKey, Values, in_order, measure
-from agentlab.evals.store.rows import TurnRow
+from agentlab.evals.store.rows import TrialKey, TurnRow
 from agentlab.evals.store.run import StoredRun
 
 ROWS_OF_A_CHUNK = 64
@@ -152,26 +155,16 @@ class Content:
         return own | {"values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
-        """Yield the causes, most frequent first: kind, text, and flow and row of every affected turn."""
-        affected: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        number = {key: row for row, key in enumerate(self.rows)}
-        for series in self.series:
-            traces = self.sides[series.flow].run.traces
-            for key, row in series.turns.items():
-                position = series.flow, number[key]
-                if row.error is not None:
-                    affected["failed", shorten(row.error, 160)].append(position)
-                trace = traces.get(row.trial)
-                for cause in {*_problem_kinds(trace.at(row.turn) if trace else ())}:
-                    affected[cause].append(position)
+        """Yield the causes, failures first, then most frequent first: kind, text, flow and row of each affected turn."""
+        affected: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+        numbers = {key: row for row, key in enumerate(self.rows)}
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
-            for each in causes(run):
-                if each.cause not in ("error", TRUNCATED):  # listed above
-                    position = flows[id(run), each.flow], number[each.conversation, each.turn]
-                    affected[each.cause, RULES[each.cause][1]].append(position)
-        for (kind, text), positions in sorted(affected.items(), key=lambda item: (-len(item[1]), item[0])):
-            yield {"kind": kind, "text": text, "at": sorted({*positions})}
+            for (flow, conversation, _), turn, cause in _causes_of(run):
+                affected[cause].add((flows[id(run), flow], numbers[conversation, turn]))
+        order = sorted(affected.items(), key=lambda item: (item[0][0] != "failed", -len(item[1]), item[0]))
+        for (kind, text), positions in order:
+            yield {"kind": kind, "text": text, "at": sorted(positions)}
 
     def _replies(self) -> dict[str, Any]:
         """Return deflated chunks of rows: question, expectations, and one reply or error per series."""
@@ -201,15 +194,15 @@ class Content:
         The trace of a series is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
         """
         texts, traces, used = TextPool(), {}, 0
+        rows = {name: [*keys] for name, keys in groupby(self.rows, itemgetter(0))}
         for name in self._worst_first():
             if used + texts.bytes > MAX_TRACE_BYTES:
                 break
-            keys = [key for key in self.rows if key[0] == name]
             own = []
             for series in self.series:
                 side = self.sides[series.flow]
                 trace = side.run.traces.get((side.flow, name, series.epoch))
-                own.append({key[1]: _turn(series.turns[key], trace) for key in keys if key in series.turns})
+                own.append({key[1]: _turn(series.turns[key], trace) for key in rows[name] if key in series.turns})
             data = self._expected.get(name)
             relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(data.turns)} if data else {}
             traces[name] = deflated(texts.pack({"series": own, "relevant": relevant}))
@@ -265,12 +258,34 @@ def _expected_kind(turn: Turn) -> str:
     return "an answer" if turn.reference_answers else "nothing"
 
 
-def _problem_kinds(events: Sequence[Event]) -> Iterator[tuple[str, str]]:
-    for event in events:
-        if isinstance(event, ModelCall) and event.completion and event.completion.finish_reason == "length":
-            yield TRUNCATED, f"cut at {event.request.max_tokens} tokens"
+def _causes_of(run: StoredRun) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
+    """Yield trial, turn, and kind and text of each cause. Each trace is decoded once, as the ledger holds the last."""
+    unread = dict.fromkeys(row.trial for row in run.map_turns())
+    for each in causes(run):
+        trial = each.flow, each.conversation, each.epoch
+        if trial in unread:
+            yield from _cut_or_missing(run, trial)
+            del unread[trial]
+        if each.cause == "error":
+            yield trial, each.turn, ("failed", shorten(each.why, 160))
+        elif each.cause != TRUNCATED:
+            yield trial, each.turn, (each.cause, RULES[each.cause][1])
+    for trial in unread:
+        yield from _cut_or_missing(run, trial)
+
+
+def _cut_or_missing(run: StoredRun, trial: TrialKey) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
+    """Yield what `_causes_of` does, for replies that ended at max_tokens and calls that are not recorded."""
+    replies: dict[int, ModelCall] = {}
+    trace = run.traces.get(trial)
+    for event in trace.events if trace else ():
+        if isinstance(event, ModelCall) and event.phase in ANSWERING:
+            replies[event.turn] = event
         if isinstance(event, Notice) and event.name == NOT_RECORDED:
-            yield "not recorded", str(event.data.get("cause", "")) or shorten(event.text)
+            yield trial, event.turn, ("not recorded", str(event.data.get("cause", "")) or shorten(event.text))
+    for turn, call in replies.items():
+        if call.stop == "length":
+            yield trial, turn, (TRUNCATED, f"cut at {call.request.max_tokens} tokens")
 
 
 def _is_listed(event: Event) -> bool:
@@ -297,15 +312,20 @@ def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
 
 def _event(event: Event) -> dict[str, Any]:
     """Return an event without empty fields; the tools of a request become one text, which requests share."""
-    row: dict[str, Any] = {name: value for name, value in to_row(event).items() if name in ALWAYS or value}
+    row = {name: value for name, value in to_row(event, _encoded).items() if name in ALWAYS or value}
     row |= {name: _short(row[name]) for name in ("start", "seconds", "waited") if name in row}
-    if "tools" in (request := row.get("request", {})):
-        row["request"] = request | {"tools": "\n".join(map(_tool, request["tools"]))}
     return row | {"title": event.title}
 
 
-def _tool(spec: Mapping[str, Any]) -> str:
-    return f"{spec['name']}: {spec.get('description', '')} {json.dumps(spec.get('parameters', {}), ensure_ascii=False)}"
+def _encoded(value: Any) -> Any:
+    """Return a value as JSON, a request with the messages that `TextPool` packs."""
+    if not isinstance(value, Request):
+        return to_json(value)
+    return {"messages": value.messages, "tools": "\n".join(map(_tool, value.tools))}
+
+
+def _tool(spec: ToolSpec) -> str:
+    return f"{spec.name}: {spec.description} {json.dumps(to_json(spec.parameters), ensure_ascii=False)}"
 
 
 def _short(value: float | None) -> float | int | None:

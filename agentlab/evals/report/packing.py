@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 from agentlab.core.escaping import escape_json
+from agentlab.core.messages import Message, to_json
 
 LONG = 24
 """Shortest text, in characters, that is stored once and replaced by its number."""
@@ -32,6 +33,8 @@ class TextPool:
         self.starts: list[int] = []
         """Number of the first text of each page."""
         self._numbers: dict[str, int] = {}
+        self._messages: dict[int, tuple[Message, Any]] = {}
+        """Packed messages by `id`, since requests share them; keeping the message keeps its `id` unique."""
         self._open: list[str] = []
         self._size = 0
 
@@ -41,7 +44,11 @@ class TextPool:
         return sum(map(len, self.pages)) + self._size // 3
 
     def pack(self, value: Any) -> Any:
-        """Return `value` with every long text replaced by its number."""
+        """Return `value` with every long text replaced by its number, and messages as JSON."""
+        if isinstance(value, Message):
+            if id(value) not in self._messages:
+                self._messages[id(value)] = value, self.pack(to_json(value))
+            return self._messages[id(value)][1]
         if isinstance(value, str):
             return f"{MARK}{self._number(value)}" if len(value) >= LONG or value.startswith(MARK) else value
         if isinstance(value, dict):
