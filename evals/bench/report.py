@@ -30,7 +30,7 @@ from agentlab.evals.store.summary import summarise
 from agentlab.lab.run import Run
 
 WORDS = ("amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "joint", "knoll", "ledge")
-FILTERS = ("right in one", "flows disagree", "failed", "replies cut", "all turns")
+FILTERS = ("right in one", "flows disagree", "failed turns", "turns with cut replies", "all turns")
 FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 
 

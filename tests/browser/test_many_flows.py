@@ -162,6 +162,7 @@ def test_nothing_is_cut_at_any_width(show, name, width):
       return box.width && !e.closest('.scroll') && (box.left < -1 || box.right > innerWidth + 1);
     }).map((e) => e.textContent)"""
     assert page.evaluate(cut) == []
+    assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#verdict .scroll'))")
 
 
 OVERLAPS = """(labels) => {

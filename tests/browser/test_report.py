@@ -162,10 +162,10 @@ def test_filters_show_what_they_say(show):
     page = show("troubled")
     assert counted(page) == 60
     for name, rows in (
-        ("failed", 6),
+        ("failed turns", 6),
         ("right in one, wrong in another", 30),
         ("flows disagree", 30),
-        ("replies cut", 1),
+        ("turns with cut replies", 1),
         ("all turns", 60),
     ):
         page.locator("#filters button", has_text=name).click()

@@ -155,7 +155,7 @@ class Content:
         return own | {"values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
-        """Yield the causes, failures first, then most frequent first: kind, text, flow and row of each affected turn."""
+        """Yield the causes, failures first, then by frequency: kind, text, and flow and row of each affected turn."""
         affected: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         numbers = {key: row for row, key in enumerate(self.rows)}
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}

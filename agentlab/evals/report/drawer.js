@@ -137,11 +137,13 @@ function drawStep(event, scale, previous, relevant, apart) {
 function drawHead(one, reply, scores) {
   const flow = D.series[one].flow, failed = at(D.series[one].values[failedAt], opened.row), get = (name) => at(D.series[one].values[indexOf(name)], opened.row);
   const why = D.causes.filter((cause) => cause.rows.get(opened.row)?.has(flow));
-  const isSecondary = (metric) => !D.measures[indexOf(metric)]?.primary;
+  const isPrimary = ([metric]) => D.measures[indexOf(metric)]?.primary, few = scores.some(isPrimary) ? scores.filter(isPrimary) : scores.slice(0, 2);
+  const listed = (rows) => h("ul", { class: "scores" }, rows.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${tone(value)}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`)));
+  const rest = scores.filter((score) => !few.includes(score));
   return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.series[one].epoch ? ` epoch ${D.series[one].epoch}` : ""),
-    why.map((cause) => h("p", { class: "why" }, h("b", {}, `cause: ${cause.kind}`), cause.kind === "failed" ? "" : `: ${cause.text}`)),
+    why.map((cause) => h("p", { class: "why" }, h("b", {}, `cause: ${cause.name}`), cause.kind === "failed" ? "" : `: ${cause.text}`)),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
-    h("ul", { class: "scores" }, [...scores].sort(([a], [b]) => isSecondary(a) - isSecondary(b)).map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`))),
+    listed(few), rest.length ? folded(`${rest.length} more scores`, false, listed(rest)) : "",
     h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`));
 }
 

@@ -1,7 +1,7 @@
 // The sections of the page: verdict, what went wrong, slices, the matrix of turns and flows, run details. Rows are added
 // during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
-const FILTERS = [["all", "all turns"], ["failed", "failed"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["cut off", "replies cut"], ["not recorded", "not recorded"]];
+const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["cut off", "turns with cut replies"], ["not recorded", "turns not recorded"]];
 const WEAKEST = 3;
 const WORDS = [
   ["right", "mean score of the answers, from 0 to 1, with its 95 % interval over conversations"],
@@ -94,10 +94,11 @@ function drawTop() {
   const [run] = D.runs;
   byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode} `, h("a", { href: "#words", onclick: () => { byId("words").open = true; } }, "what the words mean")), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
-  const cells = (row) => row.slice(1, 4).map((text, i) => h("td", { class: i ? "" : "right" }, text));
   worstOf ||= D.flows.map((_, flow) => matchingRows([flow])[0]);
-  const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"].map((title) => h("th", { scope: "col" }, title)))),
-    h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row), h("td", {}, row.at(-1)), h("td", {}, worstTurn(flow))))));
+  const titles = ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"];
+  const cells = (row, flow) => [...row.slice(1, 4), row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
+  const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row, flow)))));
   byId("verdict").className = v.kind;
   byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence`), listed(v.notes.slice(3))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
 }
@@ -112,9 +113,9 @@ function weakest() {
         const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
-          const others = D.flows.length > 1 ? means.filter((_, other) => other !== flow) : [mean(all(D.rows.turn.length).map((row) => cell(flow, row, m)))];
-          const gap = Math.max(...others.filter((v) => v != null)) - own;
-          if (gap >= 0.2) spots.push({ m, name, value, flow, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
+          const [best] = all(D.flows.length).filter((other) => other !== flow && means[other] != null).sort((a, b) => means[b] - means[a]);
+          const gap = (D.flows.length > 1 ? means[best] : mean(all(D.rows.turn.length).map((row) => cell(flow, row, m)))) - own;
+          if (gap >= 0.2) spots.push({ m, name, value, flow, best, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
         });
       }
   spots.sort((a, b) => b.weight - a.weight || a.size - b.size);
@@ -126,12 +127,12 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
     const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
-    const words = cause.kind !== "cut off" ? cause.kind : `${cause.at.length === 1 ? "reply" : "replies"} ${cause.text}`;
+    const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name;
     const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
     // The text of a rule is long and always the same; an error needs its text.
     return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
-  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.flow ? [0, spot.flow] : [] }) }, h("b", {}, `${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` ${D.flows[spot.flow]}, ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind`)));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind ${D.flows.length > 1 ? "the best" : "its mean"}`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
   byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
@@ -163,7 +164,7 @@ function drawFilters() {
   const slices = Object.keys(D.rows.slices).flatMap((name) => [...rowsBy(name).keys()].filter(Boolean).sort().map((value) => [JSON.stringify([name, value]), `${name}: ${value}`]));
   byId("filters").replaceChildren(h("div", { class: "buttons", role: "group", "data-roving": true, "aria-label": "Which turns" }, shows), h("div", { class: "axes" },
     select("worst first by", D.measures.map((each, i) => [i, each.title]), state.measure, (v) => set({ measure: +v })),
-    D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.kind}: ${cause.text}`])], state.cause, (v) => set({ cause: v })) : "",
+    D.causes.length ? select("cause", [["", "any"], ...D.causes.map((cause, i) => [i, `${cause.name}: ${cause.text}`])], state.cause, (v) => set({ cause: v })) : "",
     slices.length ? select("slice", [["", "all"], ...slices], state.slice, (v) => set({ slice: v })) : ""));
 }
 
@@ -179,7 +180,7 @@ function drawMatrix() {
   const table = h("div", { class: "table", role: "table", "aria-label": "Turns by flows" }, top, across);
   table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
-  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].kind}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].name}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
   byId("matrix").replaceChildren(counted, table, end);
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
@@ -203,12 +204,14 @@ function more(end) {
   end.textContent = rowsDrawn < rowsFound.length ? `scroll for ${rowsFound.length - rowsDrawn} more turns` : "";
 }
 
+const tone = (value) => (value == null ? "" : value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad");
+
 function chips(one, row, m) {
   const shown = [...new Set([...(D.measures[m].quality ? [m] : []), ...primary])];
   const known = (shown.some((i) => at(D.series[one].values[i], row) != null) ? shown : qualities).filter((i) => at(D.series[one].values[i], row) != null);
   return known.slice(0, 4).map((i) => {
     const value = at(D.series[one].values[i], row);
-    return h("span", { class: `chip ${value >= 0.75 ? "good" : value >= 0.4 ? "mid" : "bad"}` }, `${D.measures[i].title} ${number(value, D.measures[i])}`);
+    return h("span", { class: `chip ${tone(value)}` }, `${D.measures[i].title} ${number(value, D.measures[i])}`);
   });
 }
 
@@ -229,7 +232,7 @@ function drawRow(row) {
       boxes.push([one, reply]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn + 1}${D.series[one].epoch ? `, epoch ${D.series[one].epoch}` : ""}`;
       const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, one, partner(flow, row)) }, "trace");
-      const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.kind))];
+      const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.name))];
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" in, ");
       return h("div", { class: `repeat${at(D.series[one].values[failedAt], row) ? " failed" : ""}` }, seriesOf[flow].length > 1 ? h("small", {}, `epoch ${D.series[one].epoch}`) : "", reply, h("div", { class: "chips" }, chips(one, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
     });

@@ -25,6 +25,8 @@ function derive() {
   struck = {};
   for (const cause of D.causes) {
     const rows = (struck[cause.kind] ??= new Map());
+    cause.name = cause.kind;
+    if (cause.kind === "cut off") [cause.name, cause.text] = [`reply ${cause.text}`, "max_tokens ended it"];
     cause.rows = new Map();
     for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
   }
