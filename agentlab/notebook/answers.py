@@ -107,10 +107,10 @@ class FlowComparison:
             for answer in self.answers
         )
         row = "".join(f'<td style="{cell}">{answer.html()}</td>' for answer in self.answers)
-        # Columns keep a readable width, so many of them scroll sideways.
+        # Columns keep a readable width, so many of them scroll sideways; JupyterLab colours a row under the mouse.
         return (
             f"{render.html_text(self.question, 'font-weight: 600')}"
             '<div style="overflow-x: auto"><table style="table-layout: fixed; width: 100%; border-collapse: collapse;'
             f' min-width: {17 * len(self.answers)}em"><thead><tr>{heads}</tr></thead>'
-            f"<tbody><tr>{row}</tr></tbody></table></div>"
+            f'<tbody><tr style="background: none">{row}</tr></tbody></table></div>'
         )

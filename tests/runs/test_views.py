@@ -99,7 +99,7 @@ def test_the_matrix_has_the_turns_that_were_asked_for_worst_first(run):
     assert len(flipped.keys) == 6 and {key[1] for key in flipped.keys} == {1}
     assert "That is 12 a year.\n    refusal_accuracy 0.000" in repr(flipped)
     assert run.matrix("failed").keys == [] and len(run.matrix().keys) == 72
-    assert run.matrix(limit=2)._repr_html_().count("<tr>") == 3
+    assert run.matrix(limit=2)._repr_html_().count("<tr") == 3
 
 
 @pytest.mark.parametrize("ask", ["run.matrix('wrong')", "run.matrix(by='speed')", "run.pareto(x='speed')"])
@@ -152,10 +152,9 @@ def test_attacks_are_text_in_every_view(shell, tmp_path, own_home):
     texts += [
         drawn(data) if "<img" in data["text/html"] else data["text/html"] for data in shown if "text/html" in data
     ]
-    assert not any("<img" in page.removeprefix("<img") for page in pages), "one picture is one image"
+    assert max(page.count("<img") for page in pages) == 1, "one picture is one image"
     assert len(texts) == 5 and any("window.struck" in text for text in texts)
     for text in texts:
-        foreign = re.sub(r"<style>@media[^<]*</style>", "", text, count=1)  # the style of our picture
-        assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", foreign)
+        assert not re.search(r"<(script|img|style|a|iframe)\b|<svg onload", text)
         for tag in re.findall(r"<[a-z][^>]*>", text):
             assert not re.search(r"\son\w+\s*=", tag)

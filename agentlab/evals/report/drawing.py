@@ -23,7 +23,9 @@ COLOURS = tuple(f"var(--f{n}, {hue})" for n, hue in enumerate(HUES))
 """Colours of flows."""
 INK, SOFT, LINE = "var(--ink, #1d1f24)", "var(--soft, #5c616b)", "var(--line, #dfddd6)"
 GOOD, BAD, PAPER = "var(--good, #17693c)", "var(--bad, #ad1f2b)", "var(--card, #fbfaf7)"
-DARK = "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }</style>"
+IN_THE_DARK = ":is([data-jp-theme-light=false], .vscode-dark) .agentlab-picture"
+DARK = f"<style>{IN_THE_DARK} {{ filter: invert(.9) hue-rotate(180deg) }}</style>"
+"""Style of pictures in the dark themes of JupyterLab and VS Code."""
 WIDTH = 480
 LETTER = 7.4
 """Approximate width of a letter at 13 px."""
@@ -46,10 +48,9 @@ class Picture:
         return self.text
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        dark = self.svg.replace("</title>", f"</title>{DARK}", 1)
-        source = f"data:image/svg+xml;base64,{base64.b64encode(dark.encode()).decode()}"
-        image = f'<img src="{source}" width="{WIDTH + 24}" alt="{as_html(self.text)}">'
-        return {"text/html": image, "text/plain": self.text}
+        source = f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
+        image = f'<img class="agentlab-picture" src="{source}" width="{WIDTH + 24}" alt="{as_html(self.text)}">'
+        return {"text/html": DARK + image, "text/plain": self.text}
 
 
 def pareto(content: Content, x_name: str, y_name: str, caption: str = "") -> Picture:

@@ -152,10 +152,9 @@ class Matrix:
 
     def _repr_html_(self) -> str:
         heads = "".join(f"<th>{as_html(name)}</th>" for name in ("", *(side.name for side in self._content.sides)))
-        rows = "".join(
-            f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{as_html(cell)}</td>' for cell in line)}</tr>"
-            for line in self._lines()
-        )
+        cells = ("".join(f'<td style="{CELL}">{as_html(cell)}</td>' for cell in line) for line in self._lines())
+        # JupyterLab would colour a whole row under the mouse.
+        rows = "".join(f'<tr style="background: none">{each}</tr>' for each in cells)
         return f"<p>{as_html(self._caption)}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
