@@ -70,11 +70,11 @@ study: .venv/.installed ## make the tables of the reference study, SETS=FOLDER t
 	@$(BIN)/python evals/picture.py results/study.md >results/study.svg
 	@echo results/study.md
 
-picture: .venv/.installed ## make the picture of the README from a replay of today's code
+picture: .venv/.browser ## make the pictures of README and docs from a replay of today's code and from results/study.md
 	@rm -rf results/laws && $(BIN)/agentlab run evals/recorded/laws.yaml --mode replay --out results/laws >/dev/null
 	@$(BIN)/agentlab report results/laws -o results/laws.html
-	@chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,800 --virtual-time-budget=4000 \
-		--screenshot=results/report.png results/laws.html
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tests $(BIN)/python evals/screenshots.py results/laws.html
+	@$(BIN)/python evals/picture.py results/study.md >results/study.svg
 
 licences: .venv/.dev ## list the licences of all dependencies; fail on one that is unknown or copyleft
 	@$(BIN)/python tests/support/licences.py
