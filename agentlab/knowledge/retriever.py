@@ -9,24 +9,23 @@ searches.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.events import shorten
-from agentlab.core.jsonl import first_error, validate_settings
+from agentlab.core.jsonl import validate_settings
 from agentlab.core.messages import Passage
 from agentlab.core.protocols import Embedder, Index
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import Method, Progress, open_index
+from agentlab.session.own_searches import as_passage
 
 ROOM = "knowledge.retrievers"
 
@@ -59,18 +58,6 @@ class Corpus:
         )
 
 
-class FoundPassage(BaseModel):
-    """A passage as a function may return it: a mapping."""
-
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
-
-    doc_id: str
-    text: str
-    title: str = ""
-    id: str = ""
-    score: float | None = None
-
-
 class FunctionIndex:
     """An index that calls `search(query, *, top_k, doc_ids)`; None in a replay that cannot load the function."""
 
@@ -95,22 +82,11 @@ class FunctionIndex:
             raise ConfigError(
                 f"retriever {self.name!r}: it returned {shorten(repr(result))!r}; return a list of passages"
             )
-        passages = [_read_passage(each, self.name) for each in result]
+        try:
+            passages = [as_passage(each, self.documents) for each in result]
+        except ConfigError as problem:
+            raise ConfigError(f"retriever {self.name!r}: {problem}") from None
         return tuple(passage for passage in passages if doc_ids is None or passage.doc_id in doc_ids)[:top_k]
-
-
-def _read_passage(value: Any, name: str) -> Passage:
-    try:
-        row = FoundPassage.model_validate(msgspec.to_builtins(value) if isinstance(value, Passage) else value)
-    except ValidationError as problem:
-        raise ConfigError(
-            f"retriever {name!r}: a passage is an al.Passage or a mapping with doc_id and text;"
-            f" {first_error(problem, FoundPassage)}"
-        ) from None
-    if isinstance(value, Passage):
-        return value
-    digest = hashlib.sha256(row.text.encode("utf-8", "replace")).hexdigest()[:8]
-    return Passage(start=0, end=len(row.text), **row.model_dump() | {"id": row.id or f"{row.doc_id}#{digest}"})
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from agentlab.core.errors import ConfigError
 from agentlab.core.messages import Passage
-from agentlab.core.protocols import Index
+from agentlab.core.protocols import IndexedDocument
 from agentlab.core.strict_json import LENIENT
 
 
@@ -38,17 +39,22 @@ def _flat(values: list[Any]) -> Iterator[Any]:
             yield value
 
 
-def as_passage(item: Any, index: Index | None) -> Passage:
+def as_passage(item: Any, documents: Iterable[IndexedDocument]) -> Passage:
     """Return what a search returned as a passage: a Passage, a mapping with `doc_id` and `text`, or a document's id.
 
-    Raises ConfigError for anything else, and for an id that the documents of the data set do not have.
+    A mapping may have `id`, `title` and `score`. Raises ConfigError for anything else, and for an id that `documents`
+    do not have.
     """
     if isinstance(item, Passage):
         return item
     fields = dict(item) if isinstance(item, Mapping) else {"doc_id": item}
     doc_id = fields.get("doc_id", fields.get("id"))
-    document = next((each for each in (index.documents if index else ()) if each.doc_id == str(doc_id)), None)
+    document = next((each for each in documents if each.doc_id == str(doc_id)), None)
     if not isinstance(doc_id, (str, int)) or (document is None and "text" not in fields):
         raise ConfigError(f"a search found {item!r:.100}, which is no document of the data set; add doc_id and text")
     title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
-    return Passage(id=str(doc_id), doc_id=str(doc_id), title=title, text=text, start=0, end=len(text))
+    name, score = str(fields.get("id") or doc_id), fields.get("score")
+    if "text" in fields and name == str(doc_id):  # two passages of one document need two ids
+        name = f"{name}#{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    score = score if isinstance(score, (int, float)) else None
+    return Passage(id=name, doc_id=str(doc_id), title=title, text=text, start=0, end=len(text), score=score)

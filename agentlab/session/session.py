@@ -274,7 +274,7 @@ class Session(MemoryVerbs, BackgroundWork):
         A document is a Passage, a mapping with `doc_id`, `text` and optional `title`, or the id of a document of the
         data set. Without this verb the look-ups of such a flow are unknown. Raises ConfigError for anything else.
         """
-        passages = tuple(as_passage(document, self.index) for document in documents)
+        passages = tuple(as_passage(each, self.index.documents if self.index else ()) for each in documents)
         with self._clock.timed(Search, "retrieve", query=query, index="own", passages=passages):
             return passages
 

@@ -171,9 +171,9 @@ async def test_vectors_of_the_same_length_from_another_embedder_are_refused(tmp_
     [
         ("text", "it returned .*return a list of passages"),
         (None, "it returned 'None'; return a list of passages"),
-        ([{"text": "no id"}], "a passage is an al.Passage or a mapping with doc_id and text; doc_id: Field required"),
+        ([{"text": "no id"}], "a search found {'text': 'no id'}, which is no document"),
         ([{"doc_id": "a", "text": 5.5}], None),
-        (["text"], "a passage is an al.Passage or a mapping"),
+        (["text"], "a search found 'text', which is no document"),
     ],
 )
 async def test_a_function_that_returns_no_passages_is_one_line(tmp_path: Path, result: Any, line: str | None) -> None:

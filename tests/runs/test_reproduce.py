@@ -103,11 +103,11 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
     [
         (None, "there is no published.json"),
         ("{", "published.json: cannot be read"),
-        ("[]", "the key `figures` must be a list"),
-        ('{"figures": [{"system": "good"}]}', "figures.0: Object missing required field"),
+        ("[]", "published.json: cannot be read: Expected object, got array"),
+        ('{"figures": [{"system": "good"}]}', "Object missing required field metric - at $.figures[0]"),
         ('{"figures": [{"system": "good", "value": NaN}]}', "NaN is not JSON"),
-        ({"decimals": -1}, "published.json: figures.0: Expected int >= 0"),
-        ({"decimals": 400}, "published.json: figures.0: Expected int <= 20"),
+        ({"decimals": -1}, "published.json: cannot be read: Expected int >= 0 - at $.figures[0].decimals"),
+        ({"decimals": 400}, "published.json: cannot be read: Expected int <= 20 - at $.figures[0].decimals"),
     ],
 )
 def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content, told, capsys, tmp_path):

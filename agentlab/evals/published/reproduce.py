@@ -69,6 +69,10 @@ class PublishedFigure(Struct, frozen=True, kw_only=True):
         return abs(mean * self.scale - self.value) <= 0.5 * 10.0**-self.decimals + 1e-9
 
 
+class _Published(Struct):
+    figures: list[PublishedFigure]
+
+
 class NotReproducible(Exception):
     """Reason why no grader here gives a figure."""
 
@@ -243,21 +247,11 @@ def read_claims(folder: Path) -> list[PublishedFigure]:
     """Return the figures of `published.json`; raises DatasetError if the file is missing or invalid."""
     file = folder / PUBLISHED
     try:
-        content = parse_json(read_bytes(file, follow_links=False))
+        return from_json(_Published, parse_json(read_bytes(file, follow_links=False))).figures
     except FileNotFoundError:
         raise DatasetError(f"there is no {PUBLISHED} with published figures", folder) from None
     except (OSError, ValueError) as problem:
-        raise DatasetError(f"cannot be read: {problem}", file) from None
-    figures = content.get("figures") if isinstance(content, dict) else None
-    if not isinstance(figures, list):
-        raise DatasetError("the key `figures` must be a list", file)
-    claims = []
-    for number, figure in enumerate(figures):
-        try:
-            claims.append(from_json(PublishedFigure, figure))
-        except ValueError as problem:
-            raise DatasetError(f"figures.{number}: {str(problem).replace('`', '')}", file) from None
-    return claims
+        raise DatasetError(f"cannot be read: {str(problem).replace('`', '')}", file) from None
 
 
 def _graded_answer(row: TurnRow, conversation: Conversation) -> GradedAnswer:
