@@ -124,8 +124,7 @@ class TerminalChat:
         return None
 
     def _run_command(self, command: str, argument: str = "") -> None:
-        if command not in COMMANDS:
-            raise ConfigError(plugins.unknown_name("command", command, COMMANDS))
+        plugins.check_names("command", [command], COMMANDS)
         COMMANDS[command](self, argument.strip())
 
     def _do_flow(self, name: str) -> None:

@@ -146,8 +146,7 @@ def help_of(name: str) -> tuple[str, str]:
 
 def make_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command; raises ConfigError if the command does not exist."""
-    if name not in COMMANDS:
-        raise ConfigError(plugins.unknown_name("command", name, COMMANDS))
+    plugins.check_names("command", [name], COMMANDS)
     (handler, arguments), (line, page) = COMMANDS[name], help_of(name)
     parser = _Parser(
         prog=f"agentlab {name}",

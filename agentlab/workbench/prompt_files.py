@@ -37,9 +37,7 @@ def _prompt_name(file: Path, folder: Path, modules: Mapping[str, Collection[str]
     if file.parent == folder:
         raise ConfigError(f"{file}: move it into the folder of its module, one of: {', '.join(sorted(modules))}")
     module, name = file.parent.name, file.stem.lower()
-    if module not in modules:
-        raise ConfigError(f"{file}: {plugins.unknown_name('module of prompts', module, modules)}")
+    plugins.check_names("module of prompts", [module], modules, f"{file}: ")
     name = name if name in modules[module] else name.removesuffix("_prompt")
-    if name not in modules[module]:
-        raise ConfigError(f"{file}: {plugins.unknown_name('prompt of this module', name, modules[module])}")
+    plugins.check_names("prompt of this module", [name], modules[module], f"{file}: ")
     return name

@@ -56,9 +56,7 @@ class Variant:
     def check_tools(self, offered: Iterable[str]) -> None:
         """Raise ConfigError if the setting `tools` names a tool that is neither `offered` nor one of the flow."""
         names = {*offered, *(tool.spec.name for tool in self.tools)}
-        for name in getattr(self.settings, "tools", None) or ():
-            if name not in names:
-                raise ConfigError(f"flow {self.label!r}: tools: {plugins.unknown_name('tool', name, names)}")
+        plugins.check_names("tool", getattr(self.settings, "tools", None) or (), names, f"flow {self.label!r}: tools: ")
 
 
 def make_variant(spec: Spec, flow: FlowSpec, given: Any = None) -> Variant:
@@ -112,10 +110,7 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
                 f" seed {sampling.seed} would be identical; set generation.temperature above 0 and a seed"
                 " (each epoch adds one to it)"
             )
-    flows = {flow.flow for flow in spec.flows}
-    for name in spec.prompts:
-        if name not in flows:
-            raise ConfigError(f"prompts: {plugins.unknown_name('flow of this spec', name, flows)}")
+    plugins.check_names("flow of this spec", spec.prompts, {flow.flow for flow in spec.flows}, "prompts: ")
 
 
 def _inherited(retrieval: RetrievalSpec, flow: FlowSpec) -> dict[str, Any]:
@@ -154,9 +149,8 @@ def _memory(spec: Spec, flow: FlowSpec, has_memory: bool, location: str) -> str 
 
 
 def _prompts(defaults: Mapping[str, str], overrides: Mapping[str, str], location: str) -> dict[str, str]:
+    plugins.check_names("prompt", overrides, defaults, f"{location}: ")
     for name, text in overrides.items():
-        if name not in defaults:
-            raise ConfigError(f"{location}: {plugins.unknown_name('prompt', name, defaults)}")
         allowed, used = placeholders(defaults[name]) or [], placeholders(text)
         if used is None:
             raise ConfigError(

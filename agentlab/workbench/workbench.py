@@ -139,8 +139,7 @@ class Workbench:
         built_in = plugins.names("flows")
         if label not in variants and label in built_in:
             return make_variant(self.spec, FlowSpec(flow=label))
-        if label not in variants:
-            raise ConfigError(plugins.unknown_name("flow of this lab", label, dict.fromkeys([*variants, *built_in])))
+        plugins.check_names("flow of this lab", [label], {**variants, **built_in})
         return variants[label]
 
     async def model(self, name: str) -> QueuedModel:

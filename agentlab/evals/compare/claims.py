@@ -114,8 +114,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
 
 
 def _known(pair: FlowPair, name: str) -> PairedMeasure:
-    if name not in pair.paired:
-        raise RunError(plugins.unknown_name("measure of this comparison", name, pair.paired))
+    plugins.check_names("measure of this comparison", [name], pair.paired, kind=RunError)
     if not len(pair.paired[name].differences):
         raise RunError(f"{name} is not known on every turn of {pair.a} and {pair.b}")
     return pair.paired[name]

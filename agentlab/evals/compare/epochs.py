@@ -61,8 +61,7 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
 
     flows, epochs = run.turn_values, epochs_of(run)
     names = in_order(name for rows in flows.values() for row in rows.values() for name in row)
-    if metric not in names:
-        raise RunError(f"{run.path}: {plugins.unknown_name('measure of this run', metric, names)}")
+    plugins.check_names("measure of this run", [metric], names, f"{run.path}: ", RunError)
     if k is not None and not 1 <= k <= epochs:
         raise RunError(f"{run.path}: k is {k}, the run has {epochs} epochs; run it again with --epochs {max(k, 1)}")
     rows = []

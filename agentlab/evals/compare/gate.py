@@ -378,9 +378,8 @@ def check_arguments(
 ) -> None:
     """Raise RunError for an invalid margin or alpha, and for a measure that the baseline does not have."""
     measures = {name for rows in baseline.values() for row in rows.values() for name in row}
+    plugins.check_names("measure of the baseline", margins, measures, kind=RunError)
     for name, margin in margins.items():
-        if name not in measures:
-            raise RunError(plugins.unknown_name("measure of the baseline", name, measures))
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
     if not 0 < alpha < 0.5:

@@ -30,7 +30,7 @@ import msgspec
 
 from agentlab.core.errors import AgentlabError, ConfigError, RunError, needs
 from agentlab.core.gc_tuning import relax_gc
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names
 from agentlab.data.datasets import Dataset
 from agentlab.evals.play.plan import Partition, assignments, turns_of
 from agentlab.evals.play.player import Player
@@ -51,8 +51,7 @@ Opener = Callable[[], AbstractContextManager[Executor]]
 
 def executor_factory(executor: str, workers: int, scheduler: str | None) -> Opener:
     """Return a function that opens the executor, also again after its workers died; raises ConfigError."""
-    if executor not in EXECUTORS:
-        raise ConfigError(unknown_name("executor", str(executor), EXECUTORS))
+    check_names("executor", [executor], EXECUTORS)
     if workers < 1:
         raise ConfigError(f"workers: {workers} is too few; use at least 1")
     if scheduler is not None and executor != "dask":

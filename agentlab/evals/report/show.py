@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agentlab.core.errors import RunError
 from agentlab.core.escaping import as_html, one_line, printable
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names
 from agentlab.core.trace import Trace, seconds, tokens, turn_index
 from agentlab.data.conversations import Conversation, Turn
 from agentlab.evals.compare.causes import Cause
@@ -45,9 +45,7 @@ class ConversationView:
     def narrowed(self, flows: Sequence[str] = (), turn: int | None = None) -> ConversationView:
         """Return the view of some flows, or of one turn, counted from 1; raise RunError if there is none."""
         names = {row.flow for row in self.played}
-        for flow in flows:
-            if flow not in names:
-                raise RunError(unknown_name(f"flow of {self.conversation}", flow, names))
+        check_names(f"flow of {self.conversation}", flows, names, kind=RunError)
         turns = len(self.from_dataset.turns) if self.from_dataset else 1 + max(row.turn for row in self.played)
         only = None if turn is None else turn_index(turn)
         if only is not None and only >= turns:

@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from agentlab.core.errors import ConfigError
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names
 from agentlab.evals.compare.headline import NUMBERS
 from agentlab.evals.report.content import Content, FlowSeries, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
@@ -60,9 +59,7 @@ class Views(Content):
 
         By default `x` is the cost and `y` the measure behind `right`. Raises ConfigError.
         """
-        for name in (x, y):
-            if name and name not in self.measures:
-                raise ConfigError(unknown_name("measure of this run", name, self.measures))
+        check_names("measure of this run", filter(None, (x, y)), self.measures)
         return pareto(self, x or self.axes[0], y or self.axes[1])
 
     def forest(self) -> Picture | None:
@@ -71,14 +68,12 @@ class Views(Content):
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
         """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
-        if only not in (kinds := ("all", "failed", "flipped", "disagree")):
-            raise ConfigError(unknown_name("choice of turns", only, kinds))
+        check_names("choice of turns", [only], ("all", "failed", "flipped", "disagree"))
         pairs = self.comparison.pairs if self.comparison else ()
         tests = [d for pair in pairs for d in pair.differences if d.primary]
         ranks = [(not d.is_shown, not d.changed, d.measure.name) for d in tests if d.measure.better == "higher"]
         by = by or min(ranks, key=lambda rank: rank[:2], default=(True, True, self.axes[1]))[2]
-        if by not in self.measures:
-            raise ConfigError(unknown_name("measure of this run", by, self.measures))
+        check_names("measure of this run", [by], self.measures)
         return Matrix(self, only, by, limit)
 
     def display(self) -> None:

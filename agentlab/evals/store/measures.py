@@ -128,9 +128,7 @@ def primary_family(flows: Iterable[Mapping[TurnKey, Values]], declared: Sequence
     """
     rows = [row for turns in flows for row in turns.values()]
     names = dict.fromkeys(name for row in rows for name in row)
-    for name in declared:
-        if name not in names:
-            raise RunError(f"primary: {plugins.unknown_name('measure', name, names)}")
+    plugins.check_names("measure", declared, names, "primary: ", RunError)
     if declared:
         return tuple(declared)
     names = dict.fromkeys(name for name in names if not name.startswith(LABEL_METRIC_PREFIX))

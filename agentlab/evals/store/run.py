@@ -232,9 +232,9 @@ class StoredRun:
         if flow is None and len(labels) != 1:
             hint = f"name one of {', '.join(labels)} (--flow)" if labels else "no flow used memory"
             raise RunError(f"{conversation}: {hint}")
-        if flow is not None and flow not in views:
-            raise RunError(plugins.unknown_name(f"flow that played {conversation}", flow, views))
-        return views[flow or labels[0]]
+        chosen = flow or labels[0]
+        plugins.check_names(f"flow that played {conversation}", [chosen], views, kind=RunError)
+        return views[chosen]
 
     @cached_property
     def _is_large(self) -> bool:

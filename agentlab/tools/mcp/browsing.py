@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentlab.core.errors import ConfigError, ToolError
-from agentlab.core.plugins import unknown_name
+from agentlab.core.errors import ToolError
+from agentlab.core.plugins import check_names
 from agentlab.tools.mcp.answers import to_prompt_text, to_resource_text
 from agentlab.tools.mcp.client import McpServer
 from agentlab.tools.mcp.listing import text_table
@@ -28,8 +28,7 @@ async def browse(servers: Sequence[McpServer], kind: Kind, words: Sequence[str])
     if words:
         server, name, *arguments = [*words, ""]
         owners = {each.name: each for each in servers}
-        if server not in owners:
-            raise ConfigError(unknown_name("MCP server", server, owners))
+        check_names("MCP server", [server], owners)
         async with await owners[server].request(name or kind) as client:
             if kind == "resources":
                 return to_resource_text((await client.read_resource(name)).model_dump(mode="json", by_alias=True))
