@@ -163,7 +163,7 @@ async function openDrawer(row, one, beside = "") {
   const options = all(D.series.length).filter((each) => at(D.series[each].has_turn, row)).map((each) => [each, D.flows[D.series[each].flow] + (D.series[each].epoch ? `, epoch ${D.series[each].epoch}` : "")]);
   const position = rowsFound.indexOf(row), go = (step) => () => rowsFound[position + step] != null && openDrawer(rowsFound[position + step], one, beside);
   const bar = h("div", { class: "axes" }, select("flow", options, one, (v) => openDrawer(row, +v, beside)), select("compare with", [["", "none"], ...options.filter(([each]) => each !== one)], beside, (v) => openDrawer(row, one, v)),
-    h("button", { type: "button", disabled: place < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: place < 0 || place >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
+    h("button", { type: "button", disabled: position < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: position < 0 || position >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
   const turns = drawn.map((each) => trace?.series[each]?.[turn] || { events: [], scores: [] });
   const steps = turns.map((each) => each.events);
   const body = h("div", { class: `beside n${drawn.length}` }, drawn.map((each, i) => drawHead(each, replies[each], turns[i].scores)));
