@@ -94,6 +94,12 @@ class Content:
         qualities = [name for name in (*self.primary, *self.measures) if measure(name).better == "higher"]
         return "cost_usd" if has_prices else "input_tokens", self.verdict.measure or next(iter(qualities), "failed")
 
+    @property
+    def caption(self) -> str:
+        """Numbers of turns and conversations, and the date, below each figure."""
+        date = self.runs[0].header.get("started", "")[:10]
+        return f"n = {len(self.rows)} turns, {len(self.numbers)} conversations; {date}"
+
     def as_json(self) -> dict[str, Any]:
         """Return the data of the page, without the headline."""
         return {

@@ -53,7 +53,7 @@ class Picture:
         return {"text/html": DARK + image, "text/plain": self.text}
 
 
-def pareto(content: Content, x_name: str, y_name: str, caption: str = "") -> Picture:
+def pareto(content: Content, x_name: str, y_name: str) -> Picture:
     """Draw flows by their means of two measures, with 95 % intervals; a line joins the Pareto front."""
     x, y, names = measure(x_name), measure(y_name), content.measures
     points = [
@@ -91,7 +91,7 @@ def pareto(content: Content, x_name: str, y_name: str, caption: str = "") -> Pic
     best = max((signs[1] * b[0] for *_, b in drawn), default=0.0)
     leaders = " = ".join(name for _, name, _, b in drawn if signs[1] * b[0] == best)
     title = f"Best {y.title}: {leaders}, {format_number(abs(best))}" if drawn else f"{y.title} against {x.title}"
-    return Picture(title, _svg(title, caption, height, parts), "\n".join(map(escape_block, lines)))
+    return Picture(title, _svg(title, content.caption, height, parts), "\n".join(map(escape_block, lines)))
 
 
 def _labels(spots: Sequence[Sequence[Dot]], bottom: float) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _labels(spots: Sequence[Sequence[Dot]], bottom: float) -> Iterator[str]:
         yield _text(left + wide / 2, level + 4, name, colour, "middle", bold=True, room=wide)
 
 
-def forest(content: Content, pairs: Sequence[FlowPair], caption: str = "", *, primary: bool = True) -> Picture:
+def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True) -> Picture:
     """Draw paired differences of primary or of other measures; right is better, costs are shares of A's mean."""
     parts, lines, y = [], [], 18.0
     middle, half, names = 250.0, 96.0, [side.name for side in content.sides]
@@ -147,7 +147,7 @@ def forest(content: Content, pairs: Sequence[FlowPair], caption: str = "", *, pr
     units = f"the longest bars: {edges[True]:.2g} for scores, {edges[False]:.0%} of A's mean for costs"
     parts += [_text(middle, y + 22, "← worse    better →", SOFT, "middle"), _text(0, y + 46, units, SOFT)]
     title = f"{sum(d.is_shown for d, *_ in rows)} of {len(rows)} differences are shown by a test"
-    return Picture(title, _svg(title, caption, y + 68, parts), "\n".join(map(escape_block, lines)))
+    return Picture(title, _svg(title, content.caption, y + 68, parts), "\n".join(map(escape_block, lines)))
 
 
 class _Scale:

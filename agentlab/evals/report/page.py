@@ -58,12 +58,9 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
     content = Content(runs)
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     title = " and ".join(each.run_id for each in runs)
-    caption = (
-        f"n = {len(content.rows)} turns, {len(content.numbers)} conversations; {run.header.get('started', '')[:10]}"
-    )
-    figures = {"plot": pareto(content, *content.axes, caption)}
+    figures = {"plot": pareto(content, *content.axes)}
     if pairs := content.comparison and content.comparison.pairs:
-        figures |= {"forest": forest(content, pairs, caption), "others": forest(content, pairs, caption, primary=False)}
+        figures |= {"forest": forest(content, pairs), "others": forest(content, pairs, primary=False)}
     data = {
         "title": title,
         "agentlab": __version__,
@@ -72,7 +69,7 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
         "verdict": content.verdict._asdict(),
         **content.as_json(),
     }
-    return Page(_document(data, figures, caption), title)
+    return Page(_document(data, figures, content.caption), title)
 
 
 def _document(data: Mapping[str, Any], figures: Mapping[str, Picture], caption: str) -> str:
