@@ -204,14 +204,11 @@ def _type_names(node: Mapping[str, Any]) -> list[str]:
 
 
 def _bounds(node: Mapping[str, Any], whole: bool) -> dict[str, Any]:
-    bounds = {key: node[key] for key in ("minimum", "maximum") if _is_finite(node.get(key))}
+    given = {key: node[key] for key in ("minimum", "maximum") if type(node.get(key)) in (int, float)}
+    bounds = {key: bound for key, bound in given.items() if math.isfinite(bound)}
     if whole:
         bounds = {key: math.ceil(bound) if key == "minimum" else math.floor(bound) for key, bound in bounds.items()}
     return bounds if bounds.get("minimum", -math.inf) <= bounds.get("maximum", math.inf) else {}
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _is_json(value: Any) -> bool:

@@ -114,7 +114,10 @@ class Gateway:
         call = _Call(self, emit, on_restart)
 
         def send() -> Awaitable[Timed[Completion]]:
-            tokens = _estimate_tokens(request)
+            # An upper estimate, as providers count tokens in advance.
+            tokens = sum(len(each.text) for each in request.messages) // CHARACTERS_PER_TOKEN + (
+                request.max_tokens or 0
+            )
             return self.model.ask(
                 lambda model: model.complete(request, call.say), self.flow, tokens, call.mark_sent, self.call_seconds
             )
@@ -317,11 +320,6 @@ class Gateway:
 
 def _result_keys(kind: str, facts: Any) -> tuple[str, str]:
     return result_key(kind, facts), result_key(f"failed {kind}", facts)
-
-
-def _estimate_tokens(request: Request) -> int:
-    """Return an upper estimate of the tokens of a request, as providers count it in advance."""
-    return sum(len(message.text) for message in request.messages) // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
 
 
 def _refusal_row(entry: Row, refusal: errors.ModelError) -> Row:

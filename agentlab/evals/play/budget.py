@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlab.core.events import Event, ModelCall
-from agentlab.core.messages import Usage
+from agentlab.core.messages import Completion, Usage
 from agentlab.core.trace import Totals, Trace, billed_totals, exact_sum
 from agentlab.data.datasets import Dataset
 from agentlab.workbench.spec import BudgetSpec
@@ -77,16 +79,12 @@ class Budget:
         """Charge an event; call it for each new event, and once for those of earlier processes."""
         if not (self._limits and event.is_billable and event.origin == "live"):
             return
-        paid = billed_totals([event])
-        if isinstance(event, ModelCall) and _is_interrupted(event):
-            # Its tokens are unknown, so it is charged as a call of assumed length.
-            paid = Totals(
-                llm_calls=1,
-                input_tokens=ASSUMED_CALL_USAGE.input_tokens,
-                output_tokens=ASSUMED_CALL_USAGE.output_tokens,
-                cost_usd=self._cost(event.model, ASSUMED_CALL_USAGE),
-            )
-        self._paid = Totals.sum((self._paid, paid))
+        match event:
+            case ModelCall(completion=Completion(finish_reason="interrupted", usage=Usage(input_tokens=None)) as reply):
+                # Its tokens are unknown, so it is charged as a call of assumed length.
+                cost = self._cost(event.model, ASSUMED_CALL_USAGE)
+                event = replace(event, completion=replace(reply, usage=ASSUMED_CALL_USAGE), cost_usd=cost)
+        self._paid = Totals.sum((self._paid, billed_totals([event])))
 
     @property
     def is_spent(self) -> bool:
@@ -118,8 +116,3 @@ class Budget:
             log.warning("%s", why)
             self._is_reported = True
         return bool(why)
-
-
-def _is_interrupted(call: ModelCall) -> bool:
-    reply = call.completion
-    return reply is not None and reply.finish_reason == "interrupted" and reply.usage.input_tokens is None

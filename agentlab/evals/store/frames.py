@@ -10,7 +10,7 @@ from msgspec import UNSET
 from pandas.api.types import is_numeric_dtype
 
 from agentlab.core.escaping import as_csv_cell, as_markdown, escape_surrogates, printable
-from agentlab.evals.store.measures import score_text
+from agentlab.evals.store.measures import format_number, score_text
 from agentlab.evals.store.rows import FlowSummary
 
 
@@ -71,7 +71,10 @@ class RunTable(Frame):
             counts = sorted({str(score.n) for score in scores if score})
             names.append(f"{name} (n={'/'.join(counts)})" if counts else name)
             rows.append(
-                [score_text(s) if s and s.ci95 else _cell(value) for value, s in zip(values, scores, strict=True)]
+                [
+                    score_text(score) if score and score.ci95 else format_number(None if pd.isna(value) else value)
+                    for value, score in zip(values, scores, strict=True)
+                ]
             )
         return pd.DataFrame(rows, index=names, columns=self.columns)
 
@@ -107,9 +110,3 @@ def _column(flow: FlowSummary) -> dict[str, float | None]:
         "latency p95 s": flow.latency_s["p95"],
         **{metric: score.mean for metric, score in flow.scores.items()},
     }
-
-
-def _cell(value: Any) -> str:
-    if value is None or pd.isna(value):
-        return "-"
-    return f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
