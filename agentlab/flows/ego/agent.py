@@ -226,10 +226,8 @@ def _result_of(execution: Execution) -> str:
     if execution.failed:
         return f"Error: {execution.steps[-1].result.removeprefix('Error: ')}"
     steps = execution.successful_steps
-    if not steps:
-        return ""
-    if len(steps) == 1:
-        return steps[0].result
+    if len(steps) <= 1:
+        return steps[0].result if steps else ""
     max_bytes = MAX_RESULTS_BYTES // (len(steps) + 1)
     response = [{"tool": step.planned.tool, "result": truncate_to_bytes(step.result, max_bytes)} for step in steps]
     results = {"type": "steps", "response": response, "complete": not execution.limit_reached}

@@ -24,8 +24,7 @@ def parse_command(text: str) -> Operation | None:
     """
     if len(text) > MAX_COMMAND_CHARS:
         return None
-    words = re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)
-    words = [word.lower() for word in words]
+    words = [word.lower() for word in re.findall(r"[A-Z]?[^\W_A-Z]+|[A-Z]+", text)]
     n_polite = next((index for index, word in enumerate(words) if word not in WORDS["polite"]), len(words))
     if n_polite == len(words) or ("?" in text and not n_polite):
         return None

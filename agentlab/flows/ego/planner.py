@@ -67,10 +67,8 @@ async def make_plan(
         session.notify("subsystemMessage", text[:500], title=f"plan: {strategy.complexity}")
         if not unknown:
             return strategy
-        problem, not_offered = (
-            f"there is no tool {', '.join(unknown)}",
-            [name for name in unknown if name in session.tools],
-        )
+        problem = f"there is no tool {', '.join(unknown)}"
+        not_offered = [name for name in unknown if name in session.tools]
         if not_offered and session.settings.tool_ranking == "message":
             tools, problem = offer(not_offered), f"{', '.join(not_offered)} was not offered before"
             names = [tool.spec.name for tool in tools]

@@ -1,4 +1,4 @@
-"""Messages that need no plan get their reply at once; a canvas never contradicts the chat."""
+"""Messages that need no plan get their reply at once; a canvas that contradicts the chat is dropped."""
 
 from __future__ import annotations
 
