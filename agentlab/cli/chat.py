@@ -132,7 +132,6 @@ class TerminalChat:
         if not name:
             self.screen.dim(", ".join(variant.label for variant in self._lab.bench.variants))
             return
-        self._lab.bench.variant(name)
         self._switch(name)
 
     def _do_model(self, name: str) -> None:
@@ -214,7 +213,6 @@ class TerminalChat:
         if not turn.isdecimal():
             raise ConfigError("name the first turn to answer again: /fork 2, or /fork 2 tools")
         flow = flow.strip() or self._chat.variant.label
-        self._lab.bench.variant(flow)
         first = turn_index(int(turn))
         self._switch(flow, self._chat.turns_until(first) if first else ())
 
@@ -235,6 +233,7 @@ class TerminalChat:
             self.screen.dim(f"{name:8} {command.__doc__}")
 
     def _switch(self, flow: str, first_turns: Sequence[Turn] = ()) -> None:
+        self._lab.bench.variant(flow)  # an unknown flow leaves the chat as it is
         self._lab.loop.run_coroutine(self._chat.close())
         self._chat = self._open_chat(flow, first_turns)
         self.screen.dim(f"{flow} on {self._chat.variant.model}")
