@@ -150,7 +150,8 @@ class Chat:
     def receipts_sync(self, wait_s: float = RECEIPT_SECONDS) -> list[str]:
         """Return what memory kept since the last call, and why it kept no more, a line each.
 
-        Waits at most `wait_s` seconds for writes in the background.
+        One more line says, once, that prompts begin to leave out the oldest messages. Waits at most `wait_s` seconds
+        for writes in the background.
         """
         return self._loop.run_coroutine(self._receipts(wait_s))
 
@@ -160,8 +161,9 @@ class Chat:
             await asyncio.wait_for(self._finish_background(), wait_s)
             tells = any(read_intent(row.turn.user) == "tells" for row in self.log.rows[-1:])
         never = f"not kept: {self.variant.label} does not write to memory; /remember TEXT stores a fact"
-        otherwise = [never] if tells and self.variant.memory is not None else []
-        return self.log.receipts(self.trace.events, self._bench.spec.files is not None, otherwise)
+        otherwise = never if tells and self.variant.memory is not None else ""
+        window = getattr(self.variant.settings, "history", 0)
+        return self.log.receipts(self.trace.events, self._bench.spec.files is not None, otherwise, window)
 
     def remember_sync(self, text: str, *, about: str = "") -> Fact:
         """Store a fact in long-term memory without a model call, and return it; a saved chat replays without it.

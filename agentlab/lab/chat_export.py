@@ -107,15 +107,19 @@ class ChatLog:
 
     def recordings(self) -> Recordings | None:
         """Open the recordings of this conversation; return None if only the lab records."""
-        if self.calls is None:
-            return None
-        return Recordings.open(self.calls.parent, self.calls.stem, write=True)
+        return None if self.calls is None else Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
-    def receipts(self, events: Sequence[Event], keeps_files: bool, otherwise: Sequence[str] = ()) -> list[str]:
-        """Return the receipts of the conversation's events since the last call; `otherwise` if they have none."""
+    def receipts(self, events: Sequence[Event], keeps_files: bool, otherwise: str, limit: object) -> list[str]:
+        """Return the receipts of the conversation's events since the last call; `otherwise` if they have none.
+
+        A line follows after the turn from which on a prompt with `limit` messages leaves out some of them.
+        """
         new = events[self._n_receipted :]
         self._n_receipted = len(events)
-        return receipts(new, keeps_files) or [*otherwise][: len(new)]
+        lines = receipts(new, keeps_files) or [otherwise] * bool(new and otherwise)
+        if type(limit) is int and limit and 0 < len(self.messages) - limit <= len(self.rows[-1].stored):
+            lines.append(f"from now on a prompt has only the last {limit} messages; the chat keeps all of them")
+        return lines
 
     def forget(self) -> None:
         self.rows.clear()
@@ -155,15 +159,12 @@ def save_chat(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} already exists; name another folder")
     name = re.sub(r"[^\w.-]", "_", folder.name).lstrip(".-") or "chat"
+    flow = next((each for each in bench.spec.flows if each.name == variant.label), FlowSpec(flow=variant.label))
     spec = {
         **bench.spec.model_dump(mode="json", exclude_unset=True),
         "name": name,
         "datasets": [str(folder)],
-        "flows": [
-            flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}
-            for flow in (*bench.spec.flows, FlowSpec(flow=variant.label))
-            if flow.name == variant.label
-        ][:1],
+        "flows": [flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}],
         "recordings": str(folder / "recordings"),
         "mode": "replay" if bench.spec.mode != "live" else "live",
     }

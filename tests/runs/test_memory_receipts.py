@@ -64,6 +64,27 @@ def test_another_person_can_speak(typed):
     assert "you have no name" in shown and shown.count("you are Ann (ID 7)") == 2
 
 
+def test_a_window_that_drops_messages_is_named_once(typed):
+    line = "from now on a prompt has only the last 12 messages"
+    assert line not in typed("discord", *["Hello"] * 6)
+    assert typed("discord", *["Hello"] * 4).count(line) == 1
+    assert line not in typed("discord", *["Hello"] * 2), "a later session does not repeat it"
+    assert "from now on" not in typed("ego", *["Thanks!"] * 8), "this flow has no window of messages"
+
+
+def test_persons_of_a_channel_are_told_apart_by_the_model_and_its_memory(typed, monkeypatch):
+    model = Scripted(["Noted."], loop=True, name="scripted/replies.yaml")
+    monkeypatch.setattr("agentlab.models.scripted.connect", lambda file: model)
+    typed(
+        "discord", "/speaker Ann:7", "/remember I am allergic to nuts", "Hi", "/speaker Bo:8", "Am I allergic to nuts?"
+    )
+    texts = [message.text for message in model.requests[-1].messages]
+    assert "Ann said: Hi" in texts and "Bo said: Am I allergic to nuts?" in texts
+    assert any("You are talking with Bo (ID 8)" in text for text in texts)
+    [facts] = [text for text in texts if "I am allergic to nuts" in text and "ID: " in text]
+    assert "Told by: Ann" in facts and facts.startswith("What you remember from the people named in each line")
+
+
 def test_the_two_step_memory_gives_receipts(own_home, tmp_path):
     model = following({"I like tea": Plan((), saving("Ann likes tea")), "Hello": Plan()})
     with al.Lab(model=model, embedder="hashing/hashing-64", memory="sqlite", flows=["chatbox"]) as lab:

@@ -159,6 +159,21 @@ async def test_speaker_documents_and_memory_reach_the_flow(lab_over, tmp_path):
     assert list((tmp_path / "kept").iterdir())
 
 
+async def test_two_persons_of_one_chat_are_told_apart(lab_over, tmp_path):
+    model = Scripted([lambda request: "none" if request.output_schema else "Hello."], loop=True)
+    chat = ChatWidget(lab_over(model, flows=["discord"], memory="sqlite"), documents=(), memory=tmp_path / "kept")
+    chat.speaker.value = "Ann:7"
+    await chat.say("/remember I am allergic to nuts")
+    await chat.say("Hi")
+    chat.speaker.value = "Bo:8"
+    await chat.say("Am I allergic to nuts?")
+    texts = [message.text for message in model.requests[-1].messages]
+    assert "Ann said: Hi" in texts and "Bo said: Am I allergic to nuts?" in texts
+    [facts] = [text for text in texts if "I am allergic to nuts" in text and "ID: " in text]
+    assert "Told by: Ann" in facts and "people named in each line" in facts
+    assert "asked by Ann:7" in everything(chat) and "asked by Bo:8" in everything(chat)
+
+
 async def test_early_cleared_display_loses_no_later_turn(lab_over, caplog):
     model = Slow("one two", pause="two")
     chat = ChatWidget(lab_over(model, flows=["rag_only"]))
