@@ -51,6 +51,11 @@ def read_intent(message: str) -> Intent:
     return "asks" if "asks" in intents else "greets"
 
 
+def names_a_change(message: str) -> bool:
+    """Return True if a message names a change in one of the languages, as in `moved to Friday` or `no longer`."""
+    return any(changes.search(_normalise(message)) for changes in _CHANGES)
+
+
 def ends_in_question(reply: str) -> bool:
     """Return True if a reply ends in a question, so that the message after it answers and is never mere courtesy."""
     return reply.rstrip(" \t\n\"'*_)\u201d\u2019\u00bb").endswith(tuple(MARKS))
@@ -85,7 +90,7 @@ class _Language:
 
         self.code = code
         self._is_spaced = code not in ("zh", "ja")
-        self._courtesy = self._compile([*phrases("courtesy"), *map(_without_accents, phrases("courtesy"))])
+        self._courtesy = self.compile([*phrases("courtesy"), *map(_without_accents, phrases("courtesy"))])
         self._light = frozenset({*texts["light"].split(), *map(_without_accents, texts["light"].split())})
         self.frequent = frozenset(texts["function"].split())
         self._self = frozenset(texts["self"].split())
@@ -93,11 +98,11 @@ class _Language:
         joins = rf"(?:(?:{'|'.join(texts['joins'].split())}){blank})+"
         self._lead = re.compile(f"{self._courtesy.pattern}|{joins}")
         openers, marked, regex = phrases("openers"), phrases("marked_openers"), texts.get("openers_regex", "")
-        self._openers = self._compile(openers, regex), self._compile([*openers, *marked], regex)
-        self._situations = self._compile(phrases("situations"))
-        self._asks = self._compile(phrases("asks"))
-        self._conditions = self._compile(phrases("conditions"))
-        self._remember = self._compile(phrases("remember"), texts.get("remember_regex", ""))
+        self._openers = self.compile(openers, regex), self.compile([*openers, *marked], regex)
+        self._situations = self.compile(phrases("situations"))
+        self._asks = self.compile(phrases("asks"))
+        self._conditions = self.compile(phrases("conditions"))
+        self._remember = self.compile(phrases("remember"), texts.get("remember_regex", ""))
 
     def requests_to_remember(self, sentence: str) -> bool:
         return self._remember.search(sentence) is not None
@@ -137,7 +142,7 @@ class _Language:
             return True
         return self.count(clause, self._self) > 0 and not self._conditions.match(clause)
 
-    def _compile(self, phrases: Iterable[str], more: str = "") -> re.Pattern[str]:
+    def compile(self, phrases: Iterable[str], more: str = "") -> re.Pattern[str]:
         """Return a pattern of whole phrases, longest first; a phrase may end in `$`, the end of the sentence."""
         longest_first = map(re.escape, sorted(phrases, key=len, reverse=True))
         whole = "|".join(longest_first).replace(r"\$", r"(?=\W*$)") or "(?!)"
@@ -159,3 +164,4 @@ def _without_accents(text: str) -> str:
 
 _TEXTS = load_own_yaml(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
 LANGUAGES = tuple(_Language(code, texts) for code, texts in _TEXTS.items())
+_CHANGES = [each.compile(map(str.strip, _TEXTS[each.code]["changes"].split("|"))) for each in LANGUAGES]

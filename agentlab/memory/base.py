@@ -246,7 +246,7 @@ def _put(
         nearest = rows.nearest(units[0], 10)
         if near := [fact for fact in nearest if fact.score is not None and fact.score >= duplicate_threshold]:
             stored = next((fact for fact in near if fact.about == facts[0].about), near[0])
-            differs = stored.about != facts[0].about or _words(stored.text) != _words(facts[0].text)
+            differs = stored.about != facts[0].about or words_of(stored.text) != words_of(facts[0].text)
             return [AddResult(fact=stored, is_new=False, differs=differs)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
         taken = {fact.id for fact in rows.all()}
@@ -256,7 +256,7 @@ def _put(
     return [AddResult(fact=fact, is_new=True) for fact in facts], set()
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation at their ends; digits and signs count."""
     return [word for token in text.casefold().split() if (word := token.strip(".,;:!?\"'()\u3002\uff0c\uff01"))]
 

@@ -31,7 +31,8 @@ from agentlab.core.protocols import NEAR_THRESHOLD, RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
 from agentlab.flows.tool_calls import refuse_call, tool_result_message
 from agentlab.flows.two_step.tool_selection import ToolUse, get_next_action, max_argument_tokens, run_call, use_tool
-from agentlab.knowledge.intent import read_intent
+from agentlab.knowledge.intent import names_a_change, read_intent
+from agentlab.memory.base import words_of
 from agentlab.session.session import Session
 from agentlab.tools.manual import find_tool, tool_names
 from agentlab.tools.memory import NEAR_FACT, fact_entry
@@ -39,6 +40,8 @@ from agentlab.tools.memory import NEAR_FACT, fact_entry
 PROMPTS = read_texts(Path(__file__).with_name("prompts.yaml"))
 OVER_LIMIT = "Error: not run, the limit of tool calls for one message is reached. Answer with what you have."
 MEMORY_WRITE_TOOLS = (SAVE_MEMORY, UPDATE_MEMORY)
+BEFORE = " (before: "
+"""Text between a new version of a fact by rules and the old one, whose other words may still be true."""
 
 
 def _checked_folder(folder: str) -> str:
@@ -67,7 +70,10 @@ class TwoStepSettings:
     states a fact. `auto`: rules for embedded models, which seldom store anything."""
     near_min_score: Annotated[float, Ge(-1), Le(1)] | None = NEAR_THRESHOLD
     """Cosine similarity from which a new text may correct a stored fact: the model gets both and writes a new version.
-    None: no text counts as a correction, and from a similarity of .9 it counts as a duplicate."""
+    Rules write the user's words before the old ones. None: no text counts as a correction, and from a similarity of .9
+    it counts as a duplicate."""
+    change_min_score: Annotated[float, Ge(-1), Le(1)] = 0.35
+    """The same for a message that rules store, if its wording names a change, as in "moved to Friday"."""
     facts_by: Literal["speaker", "owner"] = "speaker"
     """Headings of facts in a prompt: one for each of the asker, the memory's owner and other people, or one for all."""
     final_memory_retry: Annotated[int, Ge(0)] = 2
@@ -256,14 +262,15 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
     messages = [*turn.messages, guidance, *turn.memory_context]
-    tool = find_tool(tools, SAVE_MEMORY) if turn.own_words else None
+    by_rules, arguments = _write_by_rules(turn)
+    tool = find_tool(tools, by_rules) if turn.own_words else None
     tool = tool or await get_next_action(session, messages, tools, "memory_write")
     if tool is None:
         return
     failures: list[Message] = []
     for attempt in range(1 + session.settings.final_memory_retry):
         if turn.own_words and not failures:
-            call = ToolCall(id=session.new_id("call"), name=tool.name, arguments={"content": turn.own_words})
+            call = ToolCall(id=session.new_id("call"), name=tool.name, arguments=arguments)
             use = await run_call(session, call, (tool.name,))
         else:
             use = await use_tool(session, messages, tool, "memory_write", *failures)
@@ -274,6 +281,18 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         if NEAR_FACT in use.result:
             tool = find_tool(tools, UPDATE_MEMORY) or tool
     turn.add("system", use.for_history())
+
+
+def _write_by_rules(turn: PreparedTurn) -> tuple[str, dict[str, str]]:
+    """Return the tool that stores the user's own words, and its arguments: an update of a fact that they correct."""
+    settings, words = turn.session.settings, turn.own_words
+    min_score = settings.change_min_score if names_a_change(words) else settings.near_min_score
+    own = [fact for fact in turn.facts if fact.about == turn.session.speaker]
+    near = [fact for fact in own if min_score is not None and (fact.score or 0.0) >= min_score]
+    current = near[0].text.partition(BEFORE)[0] if near else ""
+    if not near or words_of(current) == words_of(words):
+        return SAVE_MEMORY, {"content": near[0].text if near else words}
+    return UPDATE_MEMORY, {"memory_id": near[0].id, "new_content": f"{words}{BEFORE}{current})"}
 
 
 async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:

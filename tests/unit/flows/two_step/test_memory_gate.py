@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from agentlab.core.events import ModelCall
 from agentlab.core.messages import UserTurn
 from agentlab.flows import chatbox
 from agentlab.models.scripted import Scripted, call
@@ -18,11 +17,11 @@ TELLS, ASKS = "I moved to Rome.", "What time is it?"
 EMBEDDED = "local/qwen2.5-coder-0.5b"
 
 
-async def respond(memory, text, replies, name="scripted", **settings):
-    """Play a turn of chatbox on the model `name`; return its session and model."""
+async def respond(memory, text, replies, name="scripted", speaker="", **settings):
+    """Play a turn of chatbox with `speaker` on the model `name`; return its session and model."""
     model = Scripted(replies, name=name)
     session = session_over(chatbox, model, tools=(save_memory, update_memory), memory=memory, **settings)
-    session.begin_turn(1)
+    session.begin_turn(1, speaker)
     await chatbox.respond(UserTurn(text=text), session)
     return session, model
 
@@ -48,19 +47,40 @@ async def test_rules_store_the_users_own_words_without_a_model_call(memory, prot
     assert ("memory_write" in phases(session)) == (not is_stored), "otherwise the model is asked"
 
 
+STORED, MOVED = "I live in Ulm, near the river.", "I live in Bonn now, not in Ulm."
+
+
 @pytest.mark.parametrize(
-    ("text", "calls"), [("I live in Ulm now, near the river.", 1), ("I live in Ulm, near the river!", 0)]
+    ("text", "kept"),
+    [
+        ("I live in Ulm, but near the river.", [f"I live in Ulm, but near the river. (before: {STORED})"]),
+        ("I live in Ulm, near the river!", [STORED]),
+        (MOVED, [f"{MOVED} (before: {STORED})"]),
+        ("I live in Bonn, Ann in Ulm.", [STORED, "I live in Bonn, Ann in Ulm."]),
+        ("My flute has a new case.", [STORED, "My flute has a new case."]),
+    ],
 )
-async def test_rules_leave_a_correction_to_the_model_and_nothing_else(memory, text, calls):
-    stored = "I live in Ulm, near the river."
-    session, _ = await respond(memory, stored, ["Fine."], memory_gate="rules")
-    fact = (await memory.facts())[0]
-    update = json.dumps({"memory_id": fact.id, "new_content": text})
-    session, model = await respond(memory, text, [*[update] * calls, "Fine."], memory_gate="rules")
-    writes = [e for e in session.trace.events if isinstance(e, ModelCall) and e.phase == "memory_write"]
-    assert len(writes) == calls
-    assert [fact.text for fact in await memory.facts()] == [text if calls else stored]
-    assert not calls or (stored in model.requests[0].messages[-1].text and text in model.requests[0].messages[-1].text)
+async def test_rules_write_a_correction_before_the_old_words(memory, text, kept):
+    await respond(memory, STORED, ["Fine."], memory_gate="rules")
+    session, _ = await respond(memory, text, ["Fine."], memory_gate="rules")
+    assert [fact.text for fact in await memory.facts()] == kept
+    assert phases(session) == ["answer"], "no model call writes"
+
+
+async def test_a_second_correction_drops_the_oldest_words_and_a_repetition_changes_nothing(memory):
+    again = "I live in Rome now, not in Bonn"
+    for text in (STORED, MOVED, again, f"{again}!"):
+        await respond(memory, text, ["Fine."], memory_gate="rules")
+    [fact] = await memory.facts()
+    assert fact.text == f"{again} (before: {MOVED})"
+
+
+async def test_a_change_corrects_neither_facts_of_others_nor_without_the_setting(memory):
+    await respond(memory, STORED, ["Fine."], memory_gate="rules")
+    await respond(memory, MOVED, ["Fine."], memory_gate="rules", change_min_score=1)
+    assert [fact.text for fact in await memory.facts()] == [STORED, MOVED]
+    await respond(memory, "I live in Rome now, not in Ulm.", ["Fine."], memory_gate="rules", speaker="Bo")
+    assert [fact.about for fact in await memory.facts()] == ["", "", "Bo"]
 
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])

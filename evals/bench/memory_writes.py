@@ -1,0 +1,81 @@
+"""Measures what the memory of `chatbox` keeps of a set, by its memory step alone: no reply is written.
+
+    python evals/bench/memory_writes.py                                  # rules alone: a scripted model writes nothing
+    python evals/bench/memory_writes.py --model local/qwen2.5-coder-0.5b --set near_min_score=.5
+    python evals/bench/memory_writes.py --half build                     # conversations with an odd number
+
+The table has the measures of `agentlab/evals/scorers/memory_writes.py`. `--set` changes a setting of `chatbox`. Calls
+of a model are recorded in `results/memory_writes`, so that a second run takes them from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import yaml
+
+import agentlab as al
+from agentlab.core.messages import Reply, UserTurn
+from agentlab.flows import chatbox
+from agentlab.session.session import Session
+
+Settings, PROMPTS, TOOLS, MEMORY = chatbox.Settings, chatbox.PROMPTS, chatbox.TOOLS, chatbox.MEMORY
+MEASURES = (
+    "memory_write_recall",
+    "memory_write_precision",
+    "no_stale_fact",
+    "memory_restraint",
+    "memory_recall",
+    "duplicates_prevented",
+)
+
+
+async def respond(turn: UserTurn, session: Session) -> Reply:
+    """Run the memory step for a message, as a flow of its own."""
+    await chatbox.write_memory(turn, session)
+    return Reply(text="(no reply)")
+
+
+def half_of(folder: Path, half: str, target: Path) -> Path:
+    """Write the conversations with odd (`build`) or even numbers (`held`) to `target`, and return the folder."""
+    lines = (folder / "conversations.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    chosen = {"build": lines[::2], "held": lines[1::2], "both": lines}[half]
+    (target / "conversations.jsonl").write_text("".join(chosen), encoding="utf-8")
+    return target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", type=Path, default=Path("datasets/memory"), help="set with expected_memory")
+    parser.add_argument("--half", choices=("build", "held", "both"), default="both", help="half of its conversations")
+    parser.add_argument("--model", help="model that may write (default: a scripted one, which writes nothing)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of chatbox")
+    options = parser.parse_args()
+    settings = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in options.set)}
+    rules = {"model": al.Scripted(["null"], loop=True), "mode": "live"}
+    model = {"model": options.model, "mode": "auto", "recordings": "results/memory_writes"} if options.model else rules
+    with tempfile.TemporaryDirectory() as scratch:
+        lab = al.Lab(
+            flows=[{"flow": __file__, "label": "memory step", "memory_gate": "rules", **settings}],
+            datasets=[half_of(options.dataset, options.half, Path(scratch))],
+            embedder="local/all-minilm-l6-v2",
+            memory="sqlite",
+            generation={"temperature": 0, "seed": 7, "max_tokens": 160},
+            concurrency=2,
+            **model,
+        )
+        with lab:
+            run = lab.run_sync(out=Path(scratch) / "run")
+            flow = run.summary["flows"]["memory step"]
+    print(f"{options.dataset.name}, {options.half}: {flow['turns']} turns, {flow['llm_calls']} model calls")
+    print("| measure | mean | 95 % interval | turns |\n| --- | ---: | --- | ---: |")
+    for name in MEASURES:
+        score = flow["scores"][name]
+        low, high = score["ci95"] or (float("nan"),) * 2
+        print(f"| {name} | {score['mean']:.3f} | [{low:.2f}, {high:.2f}] | {score['n']} |")
+
+
+if __name__ == "__main__":
+    main()
