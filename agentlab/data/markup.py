@@ -18,12 +18,12 @@ _BLOCKS = (
     "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main ol p pre section summary table ul"
 )
-_BEFORE = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"br": "\n", "tr": "\n"}
-_AFTER = dict.fromkeys(_BLOCKS.split(), "\n\n")
+_BREAKS = dict.fromkeys(_BLOCKS.split(), "\n\n") | {"br": "\n", "tr": "\n"}
 _CELLS = ("td", "th")
 _BLOCKS_OF_LAYOUT = ("table", "h1", "h2", "h3", "ul", "ol", "pre")
 """Parts of a cell that show that the table arranges a page and holds no data."""
-_CELL_END = "\x1f"
+_CELL = "\x1f"
+"""Sign at the start of each cell."""
 _POWER = re.compile(r"\s*[-+−–]?\d*[\dn]\s*")  # noqa: RUF001
 
 
@@ -60,69 +60,45 @@ def read_html(text: str) -> tuple[str, str]:
 
 
 def _tidy(parts: list[str]) -> str:
-    lines = [_row(line) if _CELL_END in line else line.rstrip() for line in "".join(parts).split("\n")]
+    lines = [_row(line) if _CELL in line else line.rstrip() for line in "".join(parts).split("\n")]
     text = re.sub(r"^ (?=\S)", "", "\n".join(lines), flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def _row(line: str) -> str:
-    return " | ".join(" ".join(cell.split()) for cell in line.split(_CELL_END)).rstrip(" |")
+    before, *cells = (" ".join(cell.split()) for cell in line.split(_CELL))
+    return " | ".join([f"{before} {cells[0]}".strip(), *cells[1:]]).rstrip(" |")
 
 
 def _visible(page: Any, *, hides_menus: bool) -> list[str]:
     from bs4.element import NavigableString, PreformattedString, Tag
 
-    walk = _Walk()
-    # An explicit stack, because pages may be nested deeper than Python's recursion limit.
-    open_tags = [(page, iter(page.contents))]
-    while open_tags:
-        tag, children = open_tags[-1]
+    parts: list[str] = []
+    # An explicit stack, because pages may be nested deeper than Python's recursion limit. Each entry has the rest of a
+    # tag, its end as text, whether it is in `pre`, and whether it is in a cell of data (None outside of tables).
+    stack: list[tuple[Any, str, bool, bool | None]] = [(iter(page.contents), "", False, None)]
+    while stack:
+        children, end, in_pre, in_cell = stack[-1]
         child = next(children, None)
         if child is None:
-            open_tags.pop()
-            walk.leave(tag)
+            stack.pop()
+            parts.append(end)
         elif isinstance(child, Tag):
-            is_menu = hides_menus and child.name == "nav" and not child.find(("main", "article", "h1"))
-            if not is_menu and child.name not in _HIDDEN_TAGS:
-                open_tags.append((child, iter(child.contents)))
-                walk.enter(child)
+            name = child.name
+            is_menu = hides_menus and name == "nav" and not child.find(("main", "article", "h1"))
+            if is_menu or name in _HIDDEN_TAGS:
+                continue
+            # A page may leave out the end tags of cells, so the next cell or row is inside the one before.
+            if name == "table" or (name in (*_CELLS, "tr") and in_cell):
+                in_cell = False
+            is_data = name in _CELLS and in_cell is False and child.find(_BLOCKS_OF_LAYOUT) is None
+            is_power = name == "sup" and len(child.contents) == 1 and _POWER.fullmatch(str(child.contents[0]))
+            if is_power and "".join(parts[-2:])[-1:].isalnum():
+                parts.append("^")
+            else:
+                parts.append(_CELL if is_data else " " if in_cell and name in _BREAKS else _BREAKS.get(name, ""))
+            end = "" if _BREAKS.get(name) != "\n\n" else " " if in_cell else "\n\n"
+            stack.append((iter(child.contents), end, in_pre or name == "pre", is_data or in_cell))
         elif isinstance(child, NavigableString) and not isinstance(child, PreformattedString):
-            walk.parts.append(str(child) if walk.in_pre else re.sub(r"\s+", " ", child))
-    return walk.parts
-
-
-class _Walk:
-    """Text of the tags that were entered and left so far."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.in_pre = 0
-        self._cells: list[Any] = []
-        """The open cell of each open table; None between cells."""
-
-    def enter(self, tag: Any) -> None:
-        self.in_pre += tag.name == "pre"
-        if tag.name in (*_CELLS, "tr"):
-            self._end_cell()  # a page may leave out the end tags of cells
-        before = _BEFORE.get(tag.name, "")
-        is_power = tag.name == "sup" and len(tag.contents) == 1 and _POWER.fullmatch(str(tag.contents[0]))
-        if is_power and "".join(self.parts[-2:])[-1:].isalnum():
-            before = "^"
-        self.parts.append(" " if any(self._cells[-1:]) and before.isspace() else before)
-        if tag.name == "table":
-            self._cells.append(None)
-        elif tag.name in _CELLS and self._cells and tag.find(_BLOCKS_OF_LAYOUT) is None:
-            self._cells[-1] = tag
-
-    def leave(self, tag: Any) -> None:
-        self.in_pre -= tag.name == "pre"
-        if tag.name == "table" or any(cell is tag for cell in self._cells[-1:]):
-            self._end_cell()
-        if tag.name == "table":
-            self._cells.pop()
-        self.parts.append(" " if any(self._cells[-1:]) else _AFTER.get(tag.name, ""))
-
-    def _end_cell(self) -> None:
-        if any(self._cells[-1:]):
-            self._cells[-1] = None
-            self.parts.append(_CELL_END)
+            parts.append(str(child) if in_pre else re.sub(r"\s+", " ", child))
+    return parts
