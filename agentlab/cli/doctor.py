@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,18 +18,8 @@ from agentlab.models import hub_files, weights
 from agentlab.models.keys import load_keys
 from agentlab.models.local.trial import stored_trials
 
-NEEDED = ("aiohttp", "xllamacpp", "onnxruntime", "tokenizers", "bm25s", "msgspec", "pandas", "pydantic")
-EXTRAS = {
-    "chromadb": "chroma",
-    "google-genai": "gemini",
-    "mcp": "mcp",
-    "pymongo": "mongo",
-    "sentence-transformers": "sentence-transformers",
-    "ipywidgets": "notebook",
-    "jupyterlab": "notebook",
-    "ddgs": "web",
-    "lxml": "web",
-}
+FOR_DEVELOPERS = ("all", "browser", "dev", "docs")
+"""Extras that no user misses."""
 KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
 MIN_FREE_BYTES = 3e9
 
@@ -45,12 +36,11 @@ def examine(arguments: argparse.Namespace) -> int:
 def _findings() -> Iterator[tuple[bool | None, str]]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield sys.version_info >= (3, 11), f"Python {version} (3.11 or newer is needed)"
-    installed = {str(each.name).lower().replace("_", "-") for each in metadata.distributions()}
-    missing = [name for name in NEEDED if name not in installed]
-    yield not missing, f"packages: {'missing ' + ', '.join(missing) if missing else 'complete'}"
-    for package, extra in EXTRAS.items():
-        if package not in installed:
-            yield None, f"extra not installed: {package} (pip install 'agentlab-harness[{extra}]')"
+    missing = _missing_packages()
+    needed = ", ".join(missing.pop("", ()))
+    yield not needed, f"packages: {f'missing {needed}' if needed else 'complete'}"
+    for extra, packages in missing.items():
+        yield None, f"extra not installed: {', '.join(packages)} (pip install 'agentlab-harness[{extra}]')"
     home = weights.home()
     existing = home if home.exists() else home.parent if home.parent.exists() else home.anchor
     free = shutil.disk_usage(existing).free
@@ -71,6 +61,17 @@ def _findings() -> Iterator[tuple[bool | None, str]]:
     if base_url:
         address = urlsplit(base_url)._replace(netloc=urlsplit(base_url).netloc.rpartition("@")[2]).geturl()
         yield _accepts_connections(base_url), f"OPENAI_BASE_URL {address}"
+
+
+def _missing_packages() -> dict[str, list[str]]:
+    """Return the packages that are not installed by the extra that needs them; "" for the default."""
+    installed = {str(each.name).lower().replace("_", "-") for each in metadata.distributions()}
+    missing: dict[str, list[str]] = {}
+    for requirement in metadata.requires("agentlab-harness") or ():
+        name, marker = re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement.partition("extra == ")[2]
+        if name not in installed and (extra := marker.strip("'\"")) not in FOR_DEVELOPERS:
+            missing.setdefault(extra, []).append(name)
+    return missing
 
 
 def _keys(provider: str, variables: tuple[str, ...]) -> tuple[bool | None, str]:
