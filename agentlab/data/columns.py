@@ -58,13 +58,14 @@ def plain(name: Any) -> str:
     """Return a name without case, accents, signs and a number at its end; a mark such as `-` stays as it is."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(name))
     letters = unicodedata.normalize("NFKD", spaced).casefold()
-    parts = re.findall(r"[^\W_]+|[-#?.✓✔\u2013\u2014]+$", "".join(c for c in letters if not unicodedata.combining(c)))
+    parts = re.findall(r"[^\W_]+|^[-#?.✓✔\u2013\u2014]+$", "".join(c for c in letters if not unicodedata.combining(c)))
     return re.sub(r"(?<=[^\W\d])\s*\d+$", "", " ".join(parts))
 
 
 def names_of_columns(cells: Iterable[Any]) -> int:
     """Return the number of cells that are a known name of a column."""
-    return sum(plain(cell) in _roles_by_name() for cell in cells if isinstance(cell, str) and len(cell) < 60)
+    names = _roles_by_name().keys() | words("alternatives") | words("of no use")
+    return sum(plain(cell) in names for cell in cells if isinstance(cell, str) and len(cell) < 60)
 
 
 def find_header(rows: Sequence[Sequence[str]]) -> int | None:
@@ -101,21 +102,21 @@ def guess_columns(header: Sequence[str], rows: Rows, overrides: Mapping[str, str
             raise ValueError(f"--column: {unknown_name('column', column, header)}")
         chosen[name if name in ROLES else ROLES[meanings[0][1]]] = same[:1]  # type: ignore[index]
     matches = (match for name in header for match in _matches(name))
-    for *_, order, column in sorted(matches, key=lambda match: match[:3]):
+    for *_, order, column in sorted(matches, key=lambda match: match[:4]):
         if ROLES[order] not in chosen and not any(column in columns for columns in chosen.values()):
-            numbered = [other for other in header if plain(other) == plain(column)]
-            chosen[ROLES[order]] = numbered if ROLES[order] == "answers" else [column]
+            same = [other for other in header if plain(other) == plain(column) or plain(other) in words("alternatives")]
+            chosen[ROLES[order]] = same if ROLES[order] == "answers" else [column]
     _guess_by_content(header, rows, chosen)
     return {role: columns for role, columns in chosen.items() if columns}
 
 
-def _matches(column: str) -> list[tuple[int, int, int, str]]:
+def _matches(column: str) -> list[tuple[bool, int, int, int, str]]:
     """Return the fits of a name, the best the smallest: whole name, last part (`inputs.question`), a word in it."""
     names, name = _roles_by_name(), plain(column)
     forms = [[name], [plain(re.split(r"[./:]", column)[-1])]]
     forms.append([n for n in names if len(n) > 1 and (f" {n} " in f" {name} " or (not n.isascii() and n in name))])
     return [
-        (looseness, rank, order, column)
+        (looseness == 2, rank, looseness, order, column)
         for looseness, group in enumerate(forms if len(column) < 60 else ())
         for form in group
         for rank, order in names.get(form, ())

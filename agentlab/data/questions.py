@@ -28,8 +28,8 @@ _PART = re.compile(r"(?!\s*([-*•\u2013]|\d+[.)])\s).{0,59}[^,:.\s]", re.DOTALL
 """Part of a cell that is an answer of its own: short, no item of a list and no sentence."""
 _CHECK = re.compile(r"(?:equals|i?contains(?:-any|-all)?|similar(?:\([\d.]+\))?|starts-with): *", re.IGNORECASE)
 """Prefix of an expected value in a table of promptfoo."""
-_TEXT_TYPES = (None, "text", "equals", "contains", "icontains", "contains-any", "icontains-any", "similar")
-_TEXT_KEYS = ("text", "value", "answer", "content", "output", "message", "expected")
+_TEXT_TYPES = (None, "text", "equals", "contains", "icontains", "contains-any", "icontains-any", "similar", "textarea")
+_TEXT_KEYS = ("text", "value", "answer", "content", "output", "message", "expected", "result")
 _TAG = re.compile(r"</?(p|div|br|span|a|b|i|ul|ol|li|strong|em|table)\b[^>]*>", re.IGNORECASE)
 _NOTHING = re.compile(r"[-\u2013\u2014:_.?\s]*|#(REF|NAME|VALUE|DIV/0|NUM|NULL|SPILL|CALC|N/A)[!?]?|Err:\d+")
 """Signs in place of a text, and cells that a formula could not compute."""
@@ -79,6 +79,8 @@ def read_questions(
     used = {name for names in roles.values() for name in names}
     if unused := [name for name in table.header if name not in used]:
         lines.append(f"  not used: {', '.join(unused)}")
+    if not any(turn.reference_answers or turn.unanswerable for each in conversations for turn in each.turns):
+        lines.append("  no answers, so nothing grades the replies; if a column has them: --column answers=NAME")
     return Questions(conversations, [*lines, *(_count(*problem) for problem in reader.problems.items())])
 
 
@@ -241,7 +243,7 @@ def _document(name: str, names: Mapping[str, set[str]]) -> str | None:
     return next((min(ids) for form in forms if len(ids := names.get(form.casefold(), ())) == 1), None)
 
 
-def texts_of(value: Any, depth: int = 4) -> list[str]:
+def texts_of(value: Any, depth: int = 8) -> list[str]:
     """Return the texts in a cell: those of a list, the text of an object, HTML as its visible text; [] if blank."""
     value = literal(value) or value if isinstance(value, str) else value
     if isinstance(value, list):
@@ -279,6 +281,7 @@ def separator_of(cells: Sequence[str]) -> str | None:
 
 
 def split_answers(texts: Iterable[str], separator: str | None) -> list[str]:
-    """Return the distinct answers of a cell, without the prefixes of checks."""
+    """Return the distinct answers of a cell, without the prefixes of checks and without checks that hold no answer."""
+    texts = [text for text in texts if not (":" in text and plain(text.partition(":")[0]) in words("checks"))]
     parts = [part for text in texts for part in (text.split(separator) if separator else [text])]
     return list(dict.fromkeys(bare for part in parts if (bare := _CHECK.sub("", part.strip(), 1).strip())))

@@ -58,8 +58,8 @@ def read_table(path: Path, sheet: str | None = None) -> Table:
     notes = [] if encoding == "utf-8" else [f"encoding {encoding}, if letters are wrong save it as UTF-8"]
     if "json" in path.suffix.lower() or text.lstrip()[:1] in ("{", "["):
         return _table_of_objects(_objects(text, is_whole=path.suffix.lower() == ".json"), notes)
-    # Excel's line with the separator counts as a row.
-    text = re.sub(r'^"?sep=.*\n', "\n", text)
+    # Lines of Excel and Anki about the file count as rows.
+    text = re.sub(r'\A(?:"?sep=.*\n|(?:#[\w ]+:.*\n)+)', lambda about: "\n" * about[0].count("\n"), text)
     rows = _rows(text, separator := _separator(text))
     return _with_header(
         rows, [*notes, f"separated by {_SEPARATORS[separator]}"][: 9 if max(map(len, rows)) > 1 else -1]
@@ -111,7 +111,7 @@ def _rows(text: str, separator: str) -> list[list[str]]:
         pass  # of a cell of more than 128 KB
     if len(rows) > _MAX_ROWS - 2:
         raise ValueError(f"more than {_MAX_ROWS:,} rows; split it")
-    raise ValueError(f'row {len(rows) + 1}: a quote is not closed; write a quote inside a cell twice ("")')
+    raise ValueError(f'row {len(rows) + 1}: a quote is not closed (write "" inside a cell), or a cell has over 128 KB')
 
 
 def _read_workbook(path: Path, sheet: str | None) -> tuple[Sequence[Sequence[str]], list[str]]:
@@ -202,11 +202,11 @@ def _table_of_objects(objects: Iterable[tuple[int, Any]], notes: list[str]) -> T
 
 
 def literal(text: str) -> Any:
-    """Return the list or object that a cell holds as JSON or as Python writes it; None for plain text."""
-    is_literal = re.match(r"[\[{].*[\]}]$", text[:_MAX_LITERAL_CHARS], re.DOTALL)
+    """Return the list, object or quoted text that a cell holds as JSON or as Python writes it; None for plain text."""
+    is_literal = re.match(r'[\[{].*[\]}]$|".*"$', text[:_MAX_LITERAL_CHARS], re.DOTALL)
     for parse in (json.loads, ast.literal_eval) if is_literal else ():
         try:
-            return value if isinstance(value := parse(text), (list, dict)) else None
+            return value if isinstance(value := parse(text), (list, dict, str)) else None
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     return None

@@ -110,6 +110,12 @@ def test_an_empty_list_of_answers_marks_a_question_as_unanswerable(tmp_path: Pat
     assert [each.turns[0].unanswerable for each in made.conversations] == [True, False]
 
 
+def test_a_table_without_answers_is_reported(tmp_path: Path) -> None:
+    line = "  no answers, so nothing grades the replies; if a column has them: --column answers=NAME"
+    assert line in read(tmp_path, "a.csv", "question,foo\na?,b?\nc?,d?\n", columns={"answers": ""}).lines
+    assert line not in read(tmp_path, "a.csv", "question,answer\na?,b\n").lines
+
+
 def test_a_separator_of_answers_can_be_named(tmp_path: Path) -> None:
     text = "question,answer\nq1?,a|b\nq2?,c # d\n"
     assert shown(read(tmp_path, "a.csv", text, split="none"))[0] == [("q1?", ["a|b"])]

@@ -216,6 +216,50 @@ SHAPES: dict[str, tuple[str, str | bytes, dict[str, str], list[Any]]] = {
         {"turn": "Turn", "user": "Question", "answers": "Answer"},
         [[HOW, LONG], [HOW]],
     ),
+    "Google Forms": (
+        "a.csv",
+        "Timestamp,Email Address,What is your question?,What answer do you expect?\n"
+        "1/3/2024,a@x.org,How many?,Eight\n1/3/2024,b@x.org,How long?,3 weeks\n",
+        {"user": "What is your question?", "answers": "What answer do you expect?"},
+        BOTH,
+    ),
+    "Label Studio": (
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "data": {"question": "How many?"},
+                    "annotations": [{"result": [{"type": "textarea", "value": {"text": ["Eight"]}}]}],
+                }
+            ]
+        ),
+        {"user": "data.question", "answers": "annotations"},
+        [[HOW]],
+    ),
+    "promptfoo, with a description and other checks": (
+        "a.json",
+        json.dumps([{"description": "a case", "vars": {"question": "How many?"}, "assert": ["contains: Eight"]}]),
+        {"user": "vars.question", "answers": "assert"},
+        [[HOW]],
+    ),
+    "promptfoo, CSV with other checks": (
+        "a.csv",
+        "question,__expected1,__expected2\nHow many?,contains: Eight,llm-rubric: is polite\n",
+        {"user": "question", "answers": "__expected1, __expected2"},
+        [[HOW]],
+    ),
+    "a column of alternatives": (
+        "a.csv",
+        "Nr.,Question,Expected answer,Alternative answers\n7,How many?,Eight,8\n",
+        {"id": "Nr.", "user": "Question", "answers": "Expected answer, Alternative answers"},
+        [[("How many?", ["Eight", "8"])]],
+    ),
+    "quoted texts": (
+        "a.csv",
+        'input,expected_output\n"{""query"": ""How many?""}","""Eight"""\n',
+        {"user": "input.query", "answers": "expected_output"},
+        [[HOW]],
+    ),
     "no header": ("a.csv", "How many?,Eight\nHow long?,3 weeks\n", {"user": "column 1", "answers": "column 2"}, BOTH),
     "one column": ("a.txt", "How many?\nHow long?\n", {"user": "column 1"}, [[("How many?", [])], [("How long?", [])]]),
     "unknown names": (
