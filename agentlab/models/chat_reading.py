@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlab.core.errors import ModelError, Unreachable, UnreadableAnswer
+from agentlab.core.errors import BadRequest, ModelError, Unreachable, UnreadableAnswer
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall
 from agentlab.core.strict_json import join_surrogates, parse_json
 from agentlab.core.thoughts import split_thought, split_tool_markup
@@ -36,7 +36,7 @@ _WORDS_OF_REASONS: dict[FinishReason, str] = {
 _FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
-NOT_YET = ("", "null", "none")
+NOT_YET = ("null", "none")
 
 
 class Delta(Struct, gc=False):
@@ -62,17 +62,27 @@ class Choice(Struct, gc=False):
     usage: Any = None
 
 
-class Chunk(Struct, gc=False):
+class Problem(Struct, gc=False):
+    """Error in place of an answer, in any of the forms that servers send."""
+
+    error: Any = None
+    base_resp: Any = None
+    """Status of MiniMax, which other servers do not send."""
+    code: Any = None
+    message: Any = None
+    detail: Any = None
+    msg: Any = None
+    errors: Any = None
+
+
+class Chunk(Problem, gc=False):
     choices: list[Choice] | None = None
     model: Any = None
     usage: Any = None
     x_groq: Any = None
-    error: Any = None
-    base_resp: Any = None
-    """Status of MiniMax, which other servers do not send."""
-    message: Any = None
-    """With `detail`: the text of an error that has no `error` field."""
-    detail: Any = None
+    data: Any = None
+    """With `result`: the answer itself, where a gateway wraps it."""
+    result: Any = None
 
 
 class CallInPieces(Struct):
@@ -115,7 +125,8 @@ class ChatReader:
         self._calls: list[CallInPieces] = []
         self._usage: Mapping[str, Any] = {}
         self._finish = ""
-        self._half = ""
+        self._unsent = ""
+        """Text of which a later piece may change the meaning."""
 
     @property
     def is_done(self) -> bool:
@@ -127,10 +138,14 @@ class ChatReader:
         old_texts, before = self._texts, len(self._texts)
         for chunk in self._chunks(piece):
             self._add(chunk)
-        added = self._half + "".join(self._texts[before if self._texts is old_texts else 0 :])
-        # The next piece may bring the other half of a character.
-        self._half = added[-1:] if "\ud800" <= added[-1:] <= "\udbff" else ""
-        return join_surrogates(added.removesuffix(self._half))
+        is_same = self._texts is old_texts
+        added = (self._unsent if is_same else "") + "".join(self._texts[before if is_same else 0 :])
+        if self._index and piece and not self.is_done:
+            self._unsent = added  # the first choice may still come
+        else:
+            # The next piece may bring the other half of a character.
+            self._unsent = added[-1:] if "\ud800" <= added[-1:] <= "\udbff" else ""
+        return join_surrogates(added.removesuffix(self._unsent))
 
     def _chunks(self, piece: bytes) -> Iterable[Chunk]:
         if self._whole is None:
@@ -148,11 +163,10 @@ class ChatReader:
         return read_chunks([beginning])
 
     def _add(self, chunk: Chunk) -> None:
-        error = chunk.error or chunk.base_resp
-        # Some servers send a status of 0 with every answer.
-        is_fine = chunk.choices and isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
-        if (error and not is_fine) or (not chunk.choices and isinstance(chunk.message or chunk.detail, (str, list))):
-            raise self._fail(error or chunk.message or chunk.detail)
+        if problem := reported_problem(chunk):
+            raise self._fail(problem)
+        if not chunk.choices and isinstance(wrapped := chunk.data or chunk.result, dict) and "choices" in wrapped:
+            chunk = msgspec.convert(wrapped, Chunk)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
         if chunk.usage is not None:
@@ -168,7 +182,7 @@ class ChatReader:
     def _add_choice(self, choice: Choice) -> None:
         if choice.usage is not None:
             self._count(choice.usage)
-        if choice.finish_reason is not None and str(choice.finish_reason).lower() not in NOT_YET:
+        if choice.finish_reason and str(choice.finish_reason).lower() not in NOT_YET:
             self._finish = str(choice.finish_reason)
             if self._finish.lower() in ("error", "network_error"):
                 raise self._fail("the server stopped in the middle of an answer")
@@ -275,6 +289,20 @@ class ChatReader:
 _EMPTY = Delta()
 
 
+def reported_problem(chunk: Chunk) -> Any:
+    """Return the error that a server reports in a chunk, None if there is none; raises BadRequest for Ollama's form."""
+    error = chunk.error or chunk.base_resp
+    # Some servers send a status of 0 with every answer.
+    is_fine = isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
+    if error and not (is_fine and (chunk.choices or not chunk.error)):
+        return error
+    if not chunk.choices and isinstance(chunk.message, dict):
+        raise BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
+    words = chunk.message or chunk.detail or chunk.errors or chunk.msg
+    is_error = isinstance(words, (str, list)) and not (chunk.choices or chunk.data or chunk.result)
+    return {"code": chunk.code, "message": words} if is_error else None
+
+
 def plain_name(name: str) -> str:
     """Strip what templates put around the name of a tool: `functions.lookup<|channel|>json`."""
     return name.partition("<|")[0].strip().removeprefix("functions.")
@@ -300,6 +328,8 @@ def read_parts(content: Any) -> tuple[str, str]:
             thought += flatten(part)
         elif isinstance(part, (str, Mapping)):
             text += flatten(part)
+        elif isinstance(part, (int, float)) and not isinstance(part, bool):
+            text += str(part)
         else:
             raise UnreadableAnswer("the server sent a content that is no text")
     return text, thought
@@ -348,14 +378,20 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
     return chunks if len(chunks) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
 
 
+def _loads(text: str) -> Any:
+    # PHP writes an empty object as a list.
+    return json.loads(text, object_pairs_hook=lambda pairs: {k: v for k, v in pairs if (k, v) != ("delta", [])})
+
+
 def _read_slowly(data: bytes) -> Iterable[Chunk]:
     text = data.decode("utf-8-sig", "replace")
     try:
-        read = [json.loads(text)]
+        read = [_loads(text)]
     except ValueError:
         if "\n" not in text.strip():
             raise
         # Some servers leave out the empty line between events, or send bare lines of JSON.
-        read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
-    for chunk in read:
+        read = [_loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
+    # A number or null is no chunk; the SDK passes it over, too.
+    for chunk in (each for each in read if not isinstance(each, (int, float, type(None)))):
         yield from msgspec.convert(chunk if isinstance(chunk, list) else [chunk], list[Chunk])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_DONE = re.compile(rb'(?:\A|\n)"?\[DONE\]', re.IGNORECASE)
+
 
 class SseParser:
     """Reads server-sent events from the pieces of a body; only their data fields are used."""
@@ -42,9 +46,9 @@ class SseParser:
 
     def _until_done(self, events: list[bytes]) -> list[bytes]:
         for index, event in enumerate(events):
-            if event[:6] == b"[DONE]" or event[-7:] == b"\n[DONE]":
+            # A chunk is an object; only other events can be the end.
+            if event[:1] + event[-1:] != b"{}" and (end := _DONE.search(event)):
                 self.is_done = True
-                last = event.removesuffix(b"\n[DONE]")
-                events = events[:index] if last == event else [*events[:index], last]
+                events = [*events[:index], event[: end.start()]]
                 break
         return [event for event in events if event] if b"" in events else events
