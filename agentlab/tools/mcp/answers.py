@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from agentlab.core.errors import ToolError
 
 MAX_RESULT_CHARS = 100_000
 """Length to which a result is truncated."""
+_FENCE = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 class SessionLost(ToolError):
@@ -65,13 +67,14 @@ def _render_block(block: Any) -> str | None:
 
 
 def _contains(texts: list[str], content: Any) -> bool:
-    """Return True if the text blocks contain `content` as JSON, also without the key of a wrapper of one value."""
+    """Return True if the text blocks contain `content` as JSON, also in a fence or without a wrapper of one value."""
     values = []
     for text in texts:
-        try:
-            values.append(json.loads(text))
-        except (ValueError, RecursionError):
-            values.append(text)
+        for part in (text, *_FENCE.findall(text)):
+            try:
+                values.append(json.loads(part))
+            except (ValueError, RecursionError):
+                values.append(part)
     forms = [content]
     if isinstance(content, dict) and len(content) == 1:
         forms += content.values()
