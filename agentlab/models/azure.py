@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from agentlab.models.chat_model import ChatModel
-from agentlab.models.openai_connection import azure_connection
+from agentlab.core.protocols import Model
 
 
 def identity(name: str) -> tuple[str, str]:
     return f"azure/{name}", "azure"
 
 
-def connect(name: str, *, timeout: float = 600.0) -> ChatModel:
+def connect(name: str, *, timeout: float = 600.0) -> Model:
     """The deployment `name`; raises ConfigError for what the environment lacks. `timeout` is for a whole answer."""
+    from agentlab.models.chat_model import ChatModel  # with the SDK, which only calls need
+    from agentlab.models.openai_connection import azure_connection
+
     return ChatModel("azure", name, azure_connection(timeout))

@@ -14,6 +14,7 @@ from agentlab.models.chat_reading import ChatReader
 from agentlab.models.chat_writing import wire_id, write_messages, write_tools
 from agentlab.models.openai_connection import Connection
 from agentlab.models.provider import Provider, wired_tools
+from agentlab.models.refusals import read_server_error
 
 _THINKS = re.compile(r"(^|/)(o[1-9]|gpt-[5-9])")
 
@@ -50,10 +51,6 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
         settings = {"temperature": request.temperature, "seed": request.seed, limit: self.output_limit(request)}
         return body | {name: value for name, value in settings.items() if value is not None}
 
-    async def start(self) -> None:
-        """Load the SDK, which the first calls would otherwise do within their time."""
-        self._connection.client(self._connection.keys.keys[0])
-
     async def call(self, wired: dict[str, Any], emit: Emit) -> ChatReader:
         """Ask once more without a parameter that the model does not take, or with another in its place."""
         while True:
@@ -68,7 +65,10 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
                 self._parameters.learn(refusal, body)
 
     async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> ChatReader:
-        read, piece = ChatReader(self._model, lambda text: self._connection.server_error(text, self.name)), b" "
+        def fail(error: Any) -> ModelError:
+            return read_server_error(error, self.name, self._connection.keys.redact, self._connection.base_url)
+
+        read, piece = ChatReader(self._model, fail), b" "
         while piece and not read.is_done:
             piece = await anext(pieces, b"")
             if text := read.feed(piece):

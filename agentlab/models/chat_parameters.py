@@ -18,18 +18,10 @@ from typing import Any
 
 from agentlab.core.errors import BadRequest
 from agentlab.models.chat_writing import shorten_ids
-from agentlab.models.refusals import parse_server_error
+from agentlab.models.refusals import WORDS, parse_server_error
 
 log = logging.getLogger(__name__)
 _NEVER_LEFT_OUT = {"model", "messages", "tools", "stream"}
-_UNSUPPORTED = re.compile(
-    r"unsupported|\bunknown|unrecogni[sz]ed|unexpected|unavailable|deprecated|only the default|cannot find|extra[ _]"
-    r"(?:inputs|fields|_?forbidden)|n[o']t (?:\w+ )?(?:support|permit|allow|accept|recogni[sz]e|available|implemented)"
-    r"|can ?not (?:both )?be (?:specified|used|set)|not a valid (?:field|parameter)|(?:only|must be) 1\b",
-    re.IGNORECASE,
-)
-_FORMAT = re.compile(r"response[ _.]?format|json_schema|json_object|structured[ _]output|grammar", re.IGNORECASE)
-_SHORT_ID = re.compile(r"tool.?call.?id\b.*\blength of 9", re.IGNORECASE)
 _CALL_IDS = "tool_call_id"
 _INSTEAD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _SCHEMA_NOTE = "Reply with one JSON object and nothing else. It has to fit this JSON schema:\n"
@@ -69,17 +61,15 @@ class Parameters:
             log.warning("%s (later requests are sent %s)", refusal, what)
 
 
-def refused_parameter(status: int, content: str, sent: Mapping[str, Any]) -> str:
+def refused_parameter(content: str, sent: Mapping[str, Any]) -> str:
     """Return the name of the parameter that an answer refuses, "" if it refuses something else."""
     # Only what states the problem: other fields of an error quote the request, and so name everything in it.
     text = " ".join(map(str, parse_server_error(content))).replace("body.", "")
-    if status not in (400, 422):
-        return ""
-    if _SHORT_ID.search(text) and shorten_ids(sent["messages"]) != sent["messages"]:
+    if WORDS["short_ids"].search(text) and shorten_ids(sent["messages"]) != sent["messages"]:
         return _CALL_IDS
-    if "response_format" in sent and _FORMAT.search(text):
+    if "response_format" in sent and WORDS["format"].search(text):
         return "response_format"
-    if not _UNSUPPORTED.search(text):
+    if not WORDS["unsupported"].search(text):
         return ""
     named = [name for name in sent if name not in _NEVER_LEFT_OUT and _pattern(name).search(text)]
     return named[-1] if named else ""

@@ -14,19 +14,18 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from agentlab.core import secrets
+import aiohttp
+import httpx2
+import openai
+
 from agentlab.core.errors import BadRequest, ConfigError, ModelError, ServerFault, UnreadableAnswer
 from agentlab.models.chat_parameters import refused_parameter
-from agentlab.models.keys import KeyRing, clean_key, load_keys, shared_ring
-from agentlab.models.refusals import lost_connection, read_refusal, read_server_error
+from agentlab.models.keys import KeyRing, load_keys, server_and_keys
+from agentlab.models.refusals import lost_connection, read_refusal
 from agentlab.wire.limits import CURRENT
-
-if TYPE_CHECKING:
-    import httpx2
-    import openai
 
 Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
@@ -36,7 +35,7 @@ MAX_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
 MAX_REDIRECTS = 5
-TOKEN = "AZURE_OPENAI_AD_TOKEN"  # noqa: S105 - the name of a variable
+KEY, TOKEN = "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"
 
 
 class Connection:
@@ -61,10 +60,6 @@ class Connection:
 
         `path` is `/chat/completions` or `/embeddings`. Raises what `read` raises over an unreadable answer, too.
         """
-        import aiohttp
-        import httpx2
-        import openai
-
         ticket = CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)
         if ticket is not None:
@@ -86,20 +81,18 @@ class Connection:
             response = problem.response
             text = response.content.decode("utf-8", "replace")
             error = read_refusal(response.status_code, response.headers, text, model, self.keys.redact, self.base_url)
-            if isinstance(error, BadRequest):
-                error.parameter = refused_parameter(response.status_code, text, body)
         except (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError) as problem:
             error = lost_connection(problem, model, self.keys.redact)
         except ModelError as problem:
-            error = problem if problem.model else type(problem)(self.keys.redact(str(problem)), model)
+            text = str(problem)
+            error = problem if problem.model else type(problem)(self.keys.redact(text), model)
+        if isinstance(error, BadRequest):
+            error.parameter = refused_parameter(text, body)
         # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
         raise self.keys.report_failure(key, error)
 
     def client(self, key: str) -> openai.AsyncOpenAI:
         """Return the SDK's client for a key; all keys share connections, which belong to the running event loop."""
-        import httpx2
-        import openai
-
         if self._http is None:
             self._http = openai.DefaultAioHttpClient(
                 # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
@@ -114,16 +107,10 @@ class Connection:
         return self._clients[key]
 
     def connect(self, key: str, **options: Any) -> openai.AsyncOpenAI:
-        import openai
-
         parts = urlsplit(self.base_url or "")
         # Every call sends the query of the address: some gateways take their version there.
         base, query = parts._replace(query="").geturl() or None, dict(parse_qsl(parts.query))
         return openai.AsyncOpenAI(api_key=key, base_url=base, default_query=query, **options)
-
-    def server_error(self, text: Any, model: str) -> ModelError:
-        """Return the error that the server reports in place of an answer, or in the middle of one."""
-        return read_server_error(text, model, self.keys.redact, self.base_url)
 
     async def close(self) -> None:
         if self._http is not None:
@@ -136,8 +123,6 @@ class AzureConnection(Connection):
     """One resource and its keys or token; the SDK puts the deployment into the address."""
 
     def connect(self, key: str, **options: Any) -> openai.AsyncAzureOpenAI:
-        import openai
-
         credential: Any = {"azure_ad_token" if os.environ.get(TOKEN) else "api_key": key}
         return openai.AsyncAzureOpenAI(azure_endpoint=self.base_url or "", **credential, **options)
 
@@ -149,20 +134,15 @@ def azure_connection(timeout: float) -> AzureConnection:
     `azure` in the key file) or `AZURE_OPENAI_AD_TOKEN`.
     """
     token = os.environ.get(TOKEN)
-    given = (token,) if token else load_keys("azure", "AZURE_OPENAI_API_KEY")
-    keys = tuple(clean_key(key, "the key of azure") for key in given)
     lacking = [name for name in ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION") if not os.environ.get(name)]
-    lacking += [] if keys else ["AZURE_OPENAI_API_KEY"]
+    lacking += [] if token or load_keys("azure", KEY) else [KEY]
     if lacking:
         raise ConfigError(f"azure needs {' and '.join(lacking)}: the portal shows it beside the resource")
-    secrets.register(keys, "a key of azure")
-    return AzureConnection(os.environ["AZURE_OPENAI_ENDPOINT"].strip(), shared_ring("azure", keys), timeout)
+    return AzureConnection(*server_and_keys("azure", KEY, os.environ["AZURE_OPENAI_ENDPOINT"], token), timeout)
 
 
 async def _check_head(response: httpx2.Response) -> None:
     """Report the limits in the headers of an answer; raises ModelError for an answer that is not to be read."""
-    import httpx2
-
     if (ticket := CURRENT.get()) is not None:
         ticket.observe_headers(response.headers)
     if response.has_redirect_location:

@@ -14,52 +14,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from agentlab.core import errors
+from agentlab.core.strict_json import load_own_yaml
 from agentlab.wire.limits import parse_duration
 
-_TOO_LONG = re.compile(
-    r"context.?(?:length|size|window|limit)|(?:maximum|max) (?:prompt|model|sequence|input) length|payload size exceeds"
-    r"|\b(?:prompt|inputs?|conversation|context|messages?|request)\b[^.]{0,60}\btoo.(?:long|large|many tokens)"
-    r"|maximum number of (?:input )?tokens|tokens? count\b.{0,40}\bexceed|too many (?:input )?tokens|\d tokens > \d"
-    r"|(?:reduce|shorten)\b.{0,30}\b(?:length|size|prompt|messages|input|conversation)|shorter (?:prompt|input|or)"
-    r"|(?:exceed\w*|over|above)\b.{0,30}\btoken limit|token limit (?:is |was )?exceed|longer than the (?:model|max)"
-    r"|range of input length|inputs?\W{0,2}tokens \+ |must have (?:less|fewer) than \d+ tokens|tokens exceed"
-    r"|(?:input|prompt|sequence).{0,20}\bexceed.{0,30}\b(?:length|limit|maximum|tokens)|超长|过长|超过.{0,12}(?:长度|限制)",
-    re.IGNORECASE,
-)
-"""Words of servers whose model cannot read a request of this length."""
-_OTHER_SIZE = re.compile(
-    r"image|audio|base64|string too long|max\w*tokens\W{0,3}(?:or \W?max\w*tokens\W{0,3})?(?:is |are )?too",
-    re.IGNORECASE,
-)
-_RATE = re.compile(
-    r"per.?(?:min|hour|day|second)|rate.?limit|\b[tr]p[md]\b|quota|too many requests|throttl|please wait before",
-    re.IGNORECASE,
-)
-_NO_CREDIT = re.compile(
-    r"insufficient.?(?:quota|balance|credit|funds)|current quota|billing|credit balance|arrear|余额不足|欠费",
-    re.IGNORECASE,
-)
-_FILTERED = re.compile(
-    r"content.?filter|content management policy|responsibleai|flagged|moderation|content_policy|safety_violation"
-    r"|(?:safety|usage|content) (?:polic|guideline|system|check|filter)|data_inspection_failed|inappropriate content"
-    r"|sensitive (?:content|words?)|prohibited_content|敏感",
-    re.IGNORECASE,
-)
-_KEY = re.compile(r"api.?key|credential|access token|auth\w* token|unauthenticated|authenticat", re.IGNORECASE)
-_PLACE = re.compile(r"country|region|territory|location|a web page in place", re.IGNORECASE)
-"""Refusals because of a place; another key gets the same refusal."""
-_LOST_CALL = re.compile(
-    r"tool_use_failed|failed_generation|fail\w* to (?:call a|parse) (?:function|tool)", re.IGNORECASE
-)
-_TEMPLATE = re.compile(r"roles must alternate|chat.?template|jinja|raise_exception|conversation roles", re.IGNORECASE)
-_WAIT_IN_WORDS = re.compile(
-    r"(?:try again|retry|wait)(?:\s+(?:in|after|for))?\s+((?:[\d.]+\s?(?:ms|h|m|s))+)|\"retryDelay\":\s*\"([\d.]+s)\"",
-    re.IGNORECASE,
-)
+_TABLE = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+WORDS = {meaning: re.compile("|".join(patterns), re.IGNORECASE) for meaning, patterns in _TABLE.items()}
+"""Pattern of the words of servers, by their meaning."""
+_TEXTS = ("message", "detail", "msg", "error_msg", "status_msg")
+"""Fields for the text of an error."""
 
 
 class ServerError(NamedTuple):
@@ -88,7 +55,8 @@ def read_refusal(
     error = _classify(status, marks, text, model, wait)
     if error is None:
         text = f"HTTP {status}: {text}" if status and server_error.message else text
-        if status >= 500 or status in (408, 409, 425) or (not status and "invalid_request" not in marks):
+        is_fault = status >= 500 if status else "invalid_request" not in marks
+        if status in (408, 409, 425) or (is_fault and status != 501):
             error = errors.ServerFault(text, model, wait)
         else:
             error = errors.BadRequest(text, model)
@@ -104,24 +72,28 @@ def read_refusal(
 
 def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> errors.ModelError | None:
     """Return the error that the words or the status decide alone; None if they do not."""
-    if wait is None and status in (0, 400, 403, 429) and _NO_CREDIT.search(marks):
+    if wait is None and status in (0, 400, 403, 429) and WORDS["no_credit"].search(marks):
         return errors.Refused(text, model)
-    if status == 429 or (status not in (402, 403) and _RATE.search(marks)):
+    if status == 429 or (status not in (402, 403) and WORDS["rate"].search(marks)):
         return errors.RateLimited(text, model, wait)
-    if status in (0, 400, 403, 422, 451) and _FILTERED.search(marks):
+    if status in (0, 400, 403, 422, 451) and WORDS["filtered"].search(marks):
         return errors.ContentFiltered(text, model)
     is_overflow = "context_length_exceeded" in marks or (
-        (status == 413 or _TOO_LONG.search(marks)) and not _OTHER_SIZE.search(marks)
+        (status == 413 or WORDS["too_long"].search(marks)) and not WORDS["other_size"].search(marks)
     )
     if is_overflow and status not in (401, 402, 403, 404):
         return errors.ContextOverflow(text, model)
-    if status in (401, 402) or (status in (0, 400, 403) and _KEY.search(marks)):
+    if status in (401, 402) or (status in (0, 400, 403) and WORDS["key"].search(marks)):
         return errors.Refused(text, model)
     if status == 403:
-        return errors.BadRequest(f"HTTP 403: {text}", model) if _PLACE.search(marks) else errors.Refused(text, model)
-    if _LOST_CALL.search(marks):
+        return (
+            errors.BadRequest(f"HTTP 403: {text}", model)
+            if WORDS["place"].search(marks)
+            else errors.Refused(text, model)
+        )
+    if WORDS["lost_call"].search(marks):
         return errors.UnreadableAnswer(text, model)
-    return errors.BadRequest(f"HTTP {status}: {text}", model) if status and _TEMPLATE.search(marks) else None
+    return errors.BadRequest(f"HTTP {status}: {text}", model) if status and WORDS["template"].search(marks) else None
 
 
 def read_server_error(
@@ -147,7 +119,7 @@ def parse_server_error(text: str) -> ServerError:
     error = document.get("error") or document if isinstance(document, dict) else document
     if not isinstance(error, dict):
         return ServerError(_message(error), document.get("code") if isinstance(document, dict) else None)
-    value = next((error[name] for name in ("message", "detail", "msg", "error_msg", "errors") if error.get(name)), text)
+    value = next((error[name] for name in (*_TEXTS, "errors") if error.get(name)), text)
     message = _message(value)
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
@@ -196,7 +168,7 @@ def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> 
             with suppress(ValueError):
                 when = read_date(given)
                 return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
-    match = _WAIT_IN_WORDS.search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
+    match = WORDS["wait"].search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
     return parse_duration(match[1] or match[2]) if match else None
 
 
