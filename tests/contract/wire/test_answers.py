@@ -20,9 +20,13 @@ from agentlab.models.openai import connect
 from agentlab.wire import retries
 from support.doubles import session_over
 from support.fake_openai import serving
+from support.wire_forms import siblings
 
-FORMS = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text(encoding="utf-8"))
-LOOK = ToolSpec(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
+FORMS = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text(encoding="utf-8")) + siblings("answer")
+TOOLS = [
+    ToolSpec(name=name, description="Looks.", parameters={"type": "object", "properties": {}})
+    for name in ("look", "lookup")
+]
 
 
 def body_of(form: dict[str, Any]) -> bytes:
@@ -54,16 +58,17 @@ async def test_each_form_has_its_one_meaning(form):
         session.stream.on("reply_taken_back", lambda item: shown.clear())
         if "error" in form:
             with pytest.raises(ModelError) as caught:
-                await session.complete("How many?", tools=[LOOK])
+                await session.complete("How many?", tools=TOOLS)
             assert re.search(form["error"], f"{type(caught.value).__name__}: {caught.value}")
             assert len(fake.seen) == form.get("asked", 2)
             return
-        completion = await session.complete("How many?", tools=[LOOK])
+        completion = await session.complete("How many?", tools=TOOLS)
     assert read_of(completion) == {"text": "", "thought": "", "calls": []} | {
         name: form[name] for name in ("text", "thought", "calls") if name in form
     }
     assert "".join(shown) == completion.text or completion.message.tool_calls
-    assert len(fake.seen) == 1
+    assert len(fake.seen) == form.get("asked", 1)
+    assert completion.finish_reason == form.get("finish", completion.finish_reason)
     if "usage" in form:
         assert [completion.usage.input_tokens, completion.usage.output_tokens] == form["usage"]
     (call, *notices) = session.trace.events

@@ -19,10 +19,11 @@ from agentlab.models.openai import connect
 from agentlab.wire import limits, retries
 from support.doubles import session_over
 from support.fake_openai import serving
+from support.wire_forms import siblings
 
 ROWS = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
 REFUSALS = [{**row, "body": json.dumps({"error": {"message": said}})} for row in ROWS for said in row.get("said", ())]
-REFUSALS += [row for row in ROWS if "said" not in row]
+REFUSALS += [row for row in ROWS if "said" not in row] + siblings("refusal")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda row: f"{row['means'][:12]}-{row.get('body', row)}"[:60])

@@ -1,0 +1,19 @@
+"""Forms of answers, refusals, verdicts and tool results that servers send, each with its one meaning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+WIRE = Path(__file__).parents[1] / "contract" / "wire"
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    lines = (WIRE / name).read_text(encoding="utf-8").strip().split("\n")  # texts hold other line ends
+    return [json.loads(line) for line in lines]
+
+
+def siblings(group: str) -> list[dict[str, Any]]:
+    """Return the rows of a group in `siblings.jsonl`: kin of reported faults, written without sight of the code."""
+    return [row for row in rows_of("siblings.jsonl") if row["group"] == group]
