@@ -1,9 +1,12 @@
-"""The way of a model call, from the verb of a session to the provider: short enough to be read in one go."""
+"""The way of a model call, from the verb of a session to the provider and its SDK: short enough to read in one go."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
+
+import httpx2
+import openai
 
 import agentlab as al
 from agentlab.core.messages import Completion, Message, Request
@@ -12,6 +15,19 @@ from agentlab.session.session import Session
 from support.small_runs import write_set
 
 MAX_FRAMES = 4
+MAX_FRAMES_TO_SDK = 7
+"""With the provider's own: the time limit, parameters that a model refuses, keys and errors of the connection."""
+
+
+def frames_since_the_verb() -> list[str]:
+    """Return the functions between `Session.complete` and the caller of this function, outermost first."""
+    frame, way = sys._getframe().f_back, []
+    frame = frame.f_back if frame is not None else None
+    while frame is not None and frame.f_code is not Session.complete.__code__:
+        way.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    assert frame is not None, "it is a session that asks"
+    return way[::-1]
 
 
 class Echo(Provider[str, str]):
@@ -23,12 +39,7 @@ class Echo(Provider[str, str]):
         self.ways: list[list[str]] = []
 
     async def complete(self, request: Request, emit: Any) -> Completion:
-        frame, way = sys._getframe().f_back, []
-        while frame is not None and frame.f_code is not Session.complete.__code__:
-            way.append(frame.f_code.co_qualname)
-            frame = frame.f_back
-        assert frame is not None, "it is a session that asks"
-        self.ways.append(way[::-1])
+        self.ways.append(frames_since_the_verb())
         return await super().complete(request, emit)
 
     def translate(self, request: Request) -> str:
@@ -63,3 +74,21 @@ def test_a_call_goes_through_four_frames_at_most(tmp_path, own_home):
             lab.run_sync(out=tmp_path / mode)
     assert len(model.ways) == 8
     assert all(len(way) <= MAX_FRAMES for way in model.ways), model.ways
+
+
+def test_a_call_reaches_the_sdk_through_seven_frames_at_most(tmp_path, own_home, monkeypatch):
+    ways = []
+
+    async def post(client, path, **options):
+        ways.append(frames_since_the_verb())
+        response = httpx2.Response(400, request=httpx2.Request("POST", f"http://127.0.0.1{path}"))
+        raise openai.BadRequestError("refused", response=response, body=None)
+
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr(openai.AsyncOpenAI, "post", post)
+    data = write_set(tmp_path / "colours", 1)
+    with al.Lab(model="openai/x", flows=[Talk()], datasets=[str(data)], embedder="hashing/hashing-64") as lab:
+        lab.run_sync(out=tmp_path / "run")
+    assert ways
+    assert all(len(way) <= MAX_FRAMES_TO_SDK for way in ways), ways
