@@ -29,6 +29,7 @@ from agentlab.evals.store.measures import (
     answer_measure,
     format_number,
     is_quality,
+    measure,
     primary_family,
     score_text,
 )
@@ -266,9 +267,13 @@ class _Field:
         won = dict.fromkeys(name for each in contrasts for name in each.wins if name not in lost)
         often = {name for each in contrasts for name, test in each.shown.items() if test.claim == "more often"}
         savings = self._savings(contrasts)
-        better = ", ".join(name for name in won if name not in often)
+        better = ", ".join(measure(name).title for name in won if name not in often)
         gains = [better and f"better in {better}", *(text for name, text in savings.items() if name not in often)]
-        rest = [f"better in {name}" if name in won else FEWER[name] for name in (*won, *savings) if name in often]
+        rest = [
+            f"better in {measure(name).title}" if name in won else FEWER[name]
+            for name in (*won, *savings)
+            if name in often
+        ]
         return [*filter(None, gains), *([f"more often {', '.join(rest)}"] if rest else [])]
 
     def _savings(self, contrasts: Sequence[Contrast]) -> dict[str, str]:
@@ -307,13 +312,18 @@ class _Field:
         if not self.answer:
             yield "what would decide: a measure of the answer, from reference answers, a scorer of yours or a judge"
             return
-        own = [each for each in self.contrasts.get(flow or "", ()) if each.open]
+        flows = [flow] if flow else self.candidates
+        own = [each for name in flows for each in self.contrasts[name] if each.open]
         if not own:
             return
         worst = max(own, key=lambda each: max(each.open_bounds.values(), default=0.0))
         if worst.more:
             yield f"what would decide: {worst.more}, if the two are equally good (4 times in 5)"
-        if losses := [f"{format_number(bound)} in {name}" for name, bound in worst.open_bounds.items()]:
+        else:
+            fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
+            so_far = f"{_conversations(fewest.conversations)} so far"
+            yield f"what would decide: more conversations that grade {fewest.measure.name}, {so_far}"
+        if flow and (losses := [f"{format_number(bound)} in {name}" for name, bound in worst.open_bounds.items()]):
             yield f"a loss of up to {' and '.join(losses)} against {worst.other} is not excluded"
 
     def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:

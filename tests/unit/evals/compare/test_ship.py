@@ -48,6 +48,7 @@ def test_a_beaten_flow_is_no_choice(tmp_path, capsys):
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every), Answering("four")]
     printed = shown(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
     assert printed.startswith("Undecided between two and four")
+    assert "what would decide: at least 20 more conversations" in printed and "a loss of up to" not in printed
 
 
 def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
@@ -153,6 +154,17 @@ def test_a_measure_of_a_step_ships_nothing_in_green(tmp_path, capsys, monkeypatc
     )
     assert printed.startswith("Cheapest that is not shown worse: right ")
     assert "what would decide: a measure of the answer" in printed and "Ship" not in printed
+
+
+def test_the_measure_that_one_conversation_grades_would_decide(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    graded = STEPS.replace('("memory_restraint",)', '("memory_restraint",) if turn.user.startswith("c00") else ()')
+    (tmp_path / "steps.py").write_text(graded)
+    flows = [Answering("cheap"), Answering("dear", wrong=turns(20)[1:4], calls=lambda turn: 2)]
+    data, primary = write_set(tmp_path / "set", 20), ["answer_f1", "memory_restraint"]
+    printed = shown(play(data, tmp_path / "run", *flows, scorers=["answer", "./steps.py"], primary=primary), capsys)
+    assert printed.startswith("Cheapest that is not shown worse: cheap ")
+    assert "what would decide: more conversations that grade memory_restraint, 1 conversation so far" in printed
 
 
 def test_failures_of_ungraded_turns_are_seen(tmp_path):
