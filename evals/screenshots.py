@@ -21,14 +21,17 @@ RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
 MARGIN = 14
 """Pixels of the page around a picture."""
 QUESTION, EXPECTED = "How wide is a full-size goal?", "7.32 m"
-"""A question that evals/recordings/flow_lab.jsonl answers for every flow."""
+"""A question that evals/recordings/flow_lab.jsonl answers for the flows of `CELLS`, as in notebook 02."""
 CELLS = (
     """
     import agentlab as al
     from agentlab import notebook
 
+    system = "Answer from the passages alone, in as few words as you can. No sentence, only the fact."
+    brief = {"flow": "rag_only", "label": "brief", "prompts": {"system": system}}
+    one_passage = {"flow": "rag_only", "label": "one_passage", "retrieval": {"top_k": 1}}
     recorded = {"name": "flow_lab", "also_recorded": ["laws", "orchestrators"], "mode": "replay"}
-    lab = al.Lab("evals/recorded/laws.yaml", **recorded)
+    lab = al.Lab("evals/recorded/laws.yaml", flows=[one_passage, brief], **recorded)
     """,
     "notebook.chat_widget(lab)",
 )
@@ -36,7 +39,7 @@ CELLS = (
 
 def photograph_page(browser: Any, file: Path) -> None:
     """Take the first screen of the page down to its figures, and the trace of a turn that one flow loses."""
-    page = browser.new_page(viewport={"width": 1160, "height": 900}, device_scale_factor=2)
+    page = browser.new_page(viewport={"width": 1160, "height": 900}, device_scale_factor=1.5)
     page.goto(file.resolve().as_uri())
     page.wait_for_selector("#matrix .reply:not(:text-is('…'))")
     figures = page.locator(".pair").first.bounding_box()
@@ -56,18 +59,19 @@ def photograph_chat(browser: Any, folder: Path) -> None:
         shutil.copytree(ROOT / part, folder / "lab" / part, ignore=shutil.ignore_patterns("*.lock"))
     server = JupyterServer(folder / "lab", folder / "home")
     try:
-        page = browser.new_page(viewport={"width": 1100, "height": 760}, device_scale_factor=2)
+        page = browser.new_page(viewport={"width": 1100, "height": 1000}, device_scale_factor=1.5)
         chat = ChatPage(page, server.write_notebook("chat", *CELLS), PICTURES)
-        page.get_by_label("compare with").select_option("tools")
+        cell = page.locator(".jp-Cell", has=page.locator(".agentlab-window"))
+        page.get_by_label("compare with").select_option("brief")
         chat.ask(QUESTION)
         for column in (0, 1):
             chat.wait_for_end(column)
-        chat.picture("two_flows")
+        cell.screenshot(path=PICTURES / "two_flows.png")
         page.get_by_role("button", name="Save as test").last.click()
         page.locator(".agentlab-corrected textarea").fill(EXPECTED)
         page.get_by_role("button", name="Save case").click()
         page.locator(".agentlab-status").filter(has_text="saved as").wait_for()
-        chat.picture("case")
+        cell.screenshot(path=PICTURES / "case.png")
     finally:
         server.stop()
 

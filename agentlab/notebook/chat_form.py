@@ -25,7 +25,9 @@ class ChatForm(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type
         present = (f"local/{name}" for name in weights.names("chat") if weights.is_present(name))
         models, hint = tuple(dict.fromkeys([*used, *present])), "provider/model; clear it to list models"
         self.flow = ipywidgets.Dropdown(options=flows, description="flow", layout=PICKER)
-        self.second_flow = ipywidgets.Dropdown(options=[ALONE, *flows], description="compare with", layout=PICKER)
+        self.second_flow = ipywidgets.Dropdown(
+            options=[ALONE, *flows], description="compare with", layout=PICKER, style={"description_width": "initial"}
+        )
         self.model, self.model_beside = (field("model", used[0], models, placeholder=hint) for _ in range(2))
         self.model_beside.layout.display = "none"
         self.speaker = field("speaker", speaker, placeholder="NAME:ID")
