@@ -3,18 +3,26 @@
     python evals/bench/memory_writes.py                                  # rules alone: a scripted model writes nothing
     python evals/bench/memory_writes.py --model local/qwen2.5-coder-0.5b --set near_min_score=.5
     python evals/bench/memory_writes.py --half build                     # conversations with an odd number
+    python evals/bench/memory_writes.py --pairs                          # labelled corrections and paraphrases instead
 
 The table has the measures of `agentlab/evals/scorers/memory_writes.py`. `--set` changes a setting of `chatbox`. Calls
 of a model are recorded in `results/memory_writes`, so that a second run takes them from there.
+
+`--pairs` tells both texts of each pair in `evals/labels/corrections.jsonl` and counts what memory holds at the end:
+pairs without the second text, without the first one, and with two facts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import yaml
+from labelled import Share, read, table
 
 import agentlab as al
 from agentlab.core.messages import Reply, UserTurn
@@ -22,6 +30,7 @@ from agentlab.flows import chatbox
 from agentlab.session.session import Session
 
 Settings, PROMPTS, TOOLS, MEMORY = chatbox.Settings, chatbox.PROMPTS, chatbox.TOOLS, chatbox.MEMORY
+LABEL = "memory step"
 MEASURES = (
     "memory_write_recall",
     "memory_write_precision",
@@ -46,10 +55,31 @@ def half_of(folder: Path, half: str, target: Path) -> Path:
     return target
 
 
+def write_pairs(target: Path) -> Path:
+    """Write each labelled pair as a conversation of two turns to `target`, and return the folder."""
+    lines = [
+        json.dumps({"id": row["id"], "turns": [{"user": row["stored"]}, {"user": row["told"]}]})
+        for row in read("corrections", "both")
+    ]
+    (target / "conversations.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return target
+
+
+def print_pairs(run: Any) -> None:
+    counts: dict[str, list[list[bool]]] = defaultdict(list)
+    for row in read("corrections", "both"):
+        texts = [history.fact.text for history in run.memory(row["id"], LABEL).stored]
+        lost = [not any(told in text for text in texts) for told in (row["told"], row["stored"])]
+        counts[row["kind"]].append([*lost, len(texts) > 1])
+    rows = [[kind, *(Share(sum(c), len(c)) for c in zip(*found, strict=True))] for kind, found in counts.items()]
+    print("\n".join(table(["kind", "second text lost", "first text lost", "two facts"], rows)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", type=Path, default=Path("datasets/memory"), help="set with expected_memory")
     parser.add_argument("--half", choices=("build", "held", "both"), default="both", help="half of its conversations")
+    parser.add_argument("--pairs", action="store_true", help="labelled pairs in place of the set")
     parser.add_argument("--model", help="model that may write (default: a scripted one, which writes nothing)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of chatbox")
     options = parser.parse_args()
@@ -57,9 +87,10 @@ def main() -> None:
     rules = {"model": al.Scripted(["null"], loop=True), "mode": "live"}
     model = {"model": options.model, "mode": "auto", "recordings": "results/memory_writes"} if options.model else rules
     with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         lab = al.Lab(
-            flows=[{"flow": __file__, "label": "memory step", "memory_gate": "rules", **settings}],
-            datasets=[half_of(options.dataset, options.half, Path(scratch))],
+            flows=[{"flow": __file__, "label": LABEL, "memory_gate": "rules", **settings}],
+            datasets=[write_pairs(folder) if options.pairs else half_of(options.dataset, options.half, folder)],
             embedder="local/all-minilm-l6-v2",
             memory="sqlite",
             generation={"temperature": 0, "seed": 7, "max_tokens": 160},
@@ -67,8 +98,11 @@ def main() -> None:
             **model,
         )
         with lab:
-            run = lab.run_sync(out=Path(scratch) / "run")
-            flow = run.summary["flows"]["memory step"]
+            run = lab.run_sync(out=folder / "run")
+            flow = run.summary["flows"][LABEL]
+            if options.pairs:
+                print_pairs(run)
+                return
     print(f"{options.dataset.name}, {options.half}: {flow['turns']} turns, {flow['llm_calls']} model calls")
     print("| measure | mean | 95 % interval | turns |\n| --- | ---: | --- | ---: |")
     for name in MEASURES:
