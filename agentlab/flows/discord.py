@@ -37,8 +37,7 @@ class Settings(TwoStepSettings):
 
 
 def _base_messages(session: Session, turn: UserTurn) -> list[str]:
-    settings: Settings = session.settings
-    name = "master" if _is_master(session, turn) else f"stranger_{settings.stranger}"
+    name = "master" if _is_master(session, turn) else f"stranger_{session.settings.stranger}"
     return [personality(session, name), f"It is {session.now:%A, %Y-%m-%d, %H:%M}."]
 
 

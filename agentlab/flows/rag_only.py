@@ -20,5 +20,4 @@ Settings = DocumentSettings
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
     passages = await retrieve_documents(session, turn, history)
-    text = await generate_from_passages(session, turn, history, passages)
-    return finish_turn(session, turn, text)
+    return finish_turn(session, turn, await generate_from_passages(session, turn, history, passages))

@@ -20,5 +20,4 @@ Settings = DocumentToolSettings
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
     history = session.load_conversation(session.settings.history)
-    text = await generate_with_tools(session, turn, history)
-    return finish_turn(session, turn, text)
+    return finish_turn(session, turn, await generate_with_tools(session, turn, history))

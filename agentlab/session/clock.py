@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from agentlab.core.events import Decision, Event, Notice, Phase, Search, ToolRun, shorten
+from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Notice, Phase, Search, ToolRun, shorten
 from agentlab.core.stream import NoticeItem, StepEnded, StepStarted, Stream
 from agentlab.core.trace import Trace, longest_path
 
 log = logging.getLogger(__name__)
-_LOGGED_EVENTS = (Decision, Search, ToolRun)
+_LOGGED_EVENTS = (Decision, MemoryOp, ModelCall, Search, ToolRun)
 """Events that the log shows, because they explain the reply of a turn."""
 RecordedDuration = Callable[[Any, float], tuple[float, str]]
 """Function of the work done in this process (JSON) and its measured seconds; returns seconds and origin to store."""

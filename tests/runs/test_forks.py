@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import agentlab as al
 from agentlab.cli.parser import main
 from agentlab.core.errors import ConfigError
+from agentlab.evals.store.folder import run_log
 from agentlab.models.scripted import Scripted
 
 
@@ -114,6 +116,26 @@ def test_chat_log_has_decisions_and_searches(typed):
     log = Path("kept/chat.log").read_text()
     assert "rag_only/chat turn 1: " in log and "search" in log.lower() and "goal" in log
     assert "turn 2: " in log and "Thanks" not in log.partition("turn 2")[0]
+
+
+def test_chat_log_has_model_calls_writes_to_memory_citations_and_a_failed_turn(tmp_path, own_home):
+    model = Scripted(["7.32 m [1]", "Noted.", '{"facts": ["Ann lives in Ulm"]}', RuntimeError("the server fell over")])
+    flows = [{"flow": "coordinator", "consolidate_every": 1}, "rag_only"]
+    with al.Lab(model=model, embedder="hashing/hashing-64", memory="sqlite", flows=flows) as lab:
+        document = al.Document(doc_id="goal", title="The goal", text="A goal is 7.32 m wide.")
+        with run_log("chat.log", logging.INFO) as write_to:
+            write_to(tmp_path)
+            lab.chat("rag_only", documents=[document]).say_sync("How wide is a goal?")
+            chat = lab.chat("coordinator", documents=())
+            chat.say_sync("I live in Ulm.")
+            chat.receipts_sync(wait_s=30)
+            with pytest.raises(RuntimeError):
+                chat.say_sync("And now?")
+    log = (tmp_path / "chat.log").read_text()
+    assert "rag_only/chat turn 1: replied, cites The goal" in log
+    assert "coordinator/chat turn 1: replied, cites no document" in log and '"Noted."' in log
+    assert "remember" in log and "Ann lives in Ulm" in log and "consolidate" in log
+    assert "coordinator/chat turn 2: RuntimeError: the server fell over" in log
 
 
 def test_run_log_has_decisions(tmp_path):
