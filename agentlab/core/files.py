@@ -47,10 +47,10 @@ def read_bytes(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links
         return file.read(max_bytes)
 
 
-def read_text(path: Path, max_bytes: int = MAX_USER_FILE_BYTES, *, follow_links: bool = True) -> str:
+def read_text(path: Path) -> str:
     """Return the text of an ordinary UTF-8 file; raises OSError, or ValueError in one line for other bytes."""
     try:
-        return read_bytes(path, max_bytes, follow_links=follow_links).decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise ValueError(f"not UTF-8 text (byte {problem.start}); save it as UTF-8") from None
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agentlab.evals.stats.statistics import CONFIDENCE
+
 GOOD = 0.5
 """The lowest score or label of a good reply."""
 MIN_LABELS_PER_STRATUM = 3
@@ -98,7 +100,6 @@ def estimate(
     scores: np.ndarray,
     labels: np.ndarray,
     clusters: Sequence[str],
-    level: float = 0.95,
     needs_no_label: np.ndarray | None = None,
 ) -> Estimate:
     """Estimate the mean label of all turns: a flow's mean, or the difference of two flows.
@@ -135,7 +136,7 @@ def estimate(
     error = math.hypot(max(turn_error, conversation_error) * math.sqrt(usable.sum() / (usable.sum() - 1)), unseen)
     freedom = max(1, n_labelled - 1)
     whole = Estimate(value=float(total), interval=None, error=error, freedom=freedom)
-    return replace(whole, interval=(whole.bound((1 - level) / 2), whole.bound((1 + level) / 2)))
+    return replace(whole, interval=(whole.bound((1 - CONFIDENCE) / 2), whole.bound((1 + CONFIDENCE) / 2)))
 
 
 def _judge_weight(scores: np.ndarray, labels: np.ndarray, labelled: np.ndarray) -> float:
