@@ -20,7 +20,7 @@ from agentlab.core.events import PHASES, Decision, EmbeddingCall, Event, MemoryO
 from agentlab.core.messages import Completion
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class Totals(Struct, frozen=True, kw_only=True, gc=False):
     """Sums over billable events. A sum with an unknown part is None, never a smaller number.
 
     Calls, operations and seconds of a trace are always known; those of imported answers come from their source.

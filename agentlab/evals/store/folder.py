@@ -40,7 +40,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Conversation
 from agentlab.evals.store.checksums import RunWriteError, verify_checksums, with_checksums
 from agentlab.evals.store.ledger import Ledger, LedgerEncoder, iter_rows
-from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnRow, encode, encode_line
+from agentlab.evals.store.rows import RESTART_MARKER, Header, TrialKey, TurnFigures, TurnRow, encode, encode_line
 
 FORMAT = 4
 """Format of new runs; format 3 has no `conversations.json` and is read, too."""
@@ -285,13 +285,14 @@ class RunFolder:
         Only the last attempt of a trial counts, and only the last row of a regraded turn.
         """
         trials: dict[TrialKey, tuple[int, dict[int, TurnRow]]] = {}
-        for row in chain.from_iterable(iter_rows(file, TurnRow) for file in self.open_files(TURNS)):
+        kind = TurnRow if texts else TurnFigures
+        for row in chain.from_iterable(iter_rows(file, kind) for file in self.open_files(TURNS)):
             if wanted(row):
                 last = trials.get(row.trial)
                 if last is None or row.take > last[0]:
                     last = trials[row.trial] = row.take, {}
                 if row.take == last[0]:
-                    last[1][row.turn] = row if texts else row.without_texts()
+                    last[1][row.turn] = row
         # The file has rows in the order in which turns ended; sorted, sums of floats are equal to the bit.
         for trial in sorted(trials):
             _, turns = trials.pop(trial)

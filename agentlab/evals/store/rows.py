@@ -15,8 +15,8 @@ import json
 from typing import Any, TypedDict
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec.structs import asdict, fields
 
 from agentlab.core.messages import Reply, to_json
 from agentlab.core.trace import Totals
@@ -65,11 +65,16 @@ class Header(Struct):
     """True if the summary has checksums once the run has ended."""
 
 
-class StoredScore(Struct, frozen=True):
-    """Value of a metric for one turn, and the reason."""
+class ScoreValue(Struct, frozen=True, gc=False):
+    """Value of a metric for one turn."""
 
     value: float | bool | None
     """None if the scorer has no value, or if the source of an imported answer does not report it."""
+
+
+class StoredScore(ScoreValue, frozen=True, gc=False):
+    """Value of a metric for one turn, and the reason."""
+
     reason: str
 
     @property
@@ -127,10 +132,18 @@ class TurnRow(Struct, frozen=True, kw_only=True):
         figures = {**asdict(self.totals), "failed": int(self.error is not None), "latency_s": self.latency_s}
         return figures if self.retrieval_steps is UNSET else figures | {"retrieval_steps": self.retrieval_steps}
 
-    def without_texts(self) -> TurnRow:
-        """Return the turn with its figures only, which tables and comparisons of large runs keep in memory."""
-        scores = {metric: StoredScore(score.value, "") for metric, score in (self.scores or {}).items()}
-        return replace(self, user="", reply=None, phases={}, scores=scores, passages=UNSET, published=UNSET)
+
+_TEXTS = ("user", "reply", "phases", "scores", "passages", "published")
+TurnFigures: type[TurnRow] = defstruct(  # type: ignore[assignment]
+    "TurnFigures",
+    [(f.name, f.type) if f.required else (f.name, f.type, f.default) for f in fields(TurnRow) if f.name not in _TEXTS]
+    + [("scores", dict[str, ScoreValue] | None, None)],
+    namespace={name: getattr(TurnRow, name) for name in ("trial", "key", "costs")},
+    frozen=True,
+    kw_only=True,
+    gc=False,
+)
+"""Turn without its texts, as tables and comparisons of large runs keep it in memory; JSON has no cycles to collect."""
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
