@@ -50,31 +50,40 @@ def run_family_test(
     correction of the others (Tarone 1990).
     """
     outcomes = [MeasureOutcome(1.0 if len(member.differences) else None, None, 0) for member in members]
-    changed = [index for index, member in enumerate(members) if member.changed]
-    if not changed:
+    # A member of several families has one column.
+    own = [*{id(member): member for member in members if member.changed}.values()]
+    if not own:
         return outcomes
-    own = [members[index] for index in changed]
+    columns = {id(member): column for column, member in enumerate(own)}
+    flips = SignFlips(np.column_stack([m.sums * (m.corrected is None) for m in own]), two_sided=two_sided)
+    constant = [_p_without_flips(member, two_sided=two_sided) for member in own]
     labelled = np.array([member.corrected is not None for member in own])
-    sums = np.column_stack([member.sums * (member.corrected is None) for member in own])
-    flips = SignFlips(sums, two_sided=two_sided)
-    shift_p = [constant_shift_p_value(m.conversations, two_sided) if m.is_constant_shift else 1 for m in own]
-    constant = np.where(two_sided | (sums.sum(axis=0) > 0), np.array(shift_p), 1.0)
-    by_labels = [m.corrected.p_value(two_sided=two_sided) if m.corrected else 1 for m in own]
-    constant = np.where(labelled, by_labels, constant)
     several = np.array([member.conversations > 1 for member in own])
     testable = ((np.minimum(flips.minimum_p_values(), constant) <= alpha) | labelled) & several
-    numbers = {family: number for number, family in enumerate(dict.fromkeys(families or [None]))}
-    numbered = np.array([numbers[family] for family in families or [None] * len(members)])
-    for number in range(len(numbers)):
-        inside = numbered[changed] == number
-        tested, size = flips.test(inside & testable), int((inside & testable).sum())
-        for column in np.flatnonzero(inside).tolist():
-            p = min(float(tested.p[column]), float(constant[column]))
-            adjusted = min(float(tested.p_adjusted[column]), float(constant[column]) * size)
-            outcomes[changed[column]] = MeasureOutcome(p, adjusted if testable[column] else None, size)
-        for index in np.flatnonzero(numbered == number).tolist():
+    inside: dict[object, list[int]] = {}
+    for index, family in enumerate(families or [None] * len(members)):
+        inside.setdefault(family, []).append(index)
+    for indices in inside.values():
+        is_tested = np.zeros(len(own), dtype=bool)
+        is_tested[[columns[id(members[index])] for index in indices if members[index].changed]] = True
+        is_tested &= testable
+        tested, size = flips.test(is_tested), int(is_tested.sum())
+        for index in indices:
             outcomes[index] = outcomes[index]._replace(family=size)
+            if members[index].changed:
+                column = columns[id(members[index])]
+                p = min(float(tested.p[column]), constant[column])
+                adjusted = min(float(tested.p_adjusted[column]), constant[column] * size)
+                outcomes[index] = MeasureOutcome(p, adjusted if testable[column] else None, size)
     return outcomes
+
+
+def _p_without_flips(member: PairedMeasure, *, two_sided: bool) -> float:
+    """Return the p-value by human labels, or that of a constant loss; 1 without both."""
+    if member.corrected is not None:
+        return member.corrected.p_value(two_sided=two_sided)
+    is_tested = member.is_constant_shift and (two_sided or member.losses[0] > 0)
+    return constant_shift_p_value(member.conversations, two_sided) if is_tested else 1.0
 
 
 def constant_shift_p_value(conversations: int, two_sided: bool = False) -> float:

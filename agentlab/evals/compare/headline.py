@@ -316,14 +316,14 @@ class _Field:
         own = [each for name in flows for each in self.contrasts[name] if each.open]
         if not own:
             return
-        worst = max(own, key=lambda each: max(each.open_bounds.values(), default=0.0))
+        worst = max(own, key=lambda each: max(each.bounds.values(), default=0.0))
         if worst.more:
             yield f"what would decide: {worst.more}, if the two are equally good (4 times in 5)"
         else:
             fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
             so_far = f"{_conversations(fewest.conversations)} so far"
             yield f"what would decide: more conversations that grade {fewest.measure.name}, {so_far}"
-        if flow and (losses := [f"{format_number(bound)} in {name}" for name, bound in worst.open_bounds.items()]):
+        if flow and (losses := [f"{format_number(bound)} in {name}" for name, bound in worst.bounds.items()]):
             yield f"a loss of up to {' and '.join(losses)} against {worst.other} is not excluded"
 
     def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:
@@ -355,7 +355,7 @@ class _Field:
         yield from chain(dominated_flows(self.contrasts) if len(self.sides) > 2 else (), map(str, comparison.pairs))
         undecided: dict[str, list[MeasureVerdict]] = {}
         for d in (d for pair in comparison.pairs for d in pair.differences):
-            if d.primary and is_quality(d.measure.name) and d.changed and d.kind == "undecided":
+            if d.primary and is_quality(d.measure.name) and d.paired.changed and d.kind == "undecided":
                 undecided.setdefault(d.measure.name, []).append(d)
         for name, verdicts in undecided.items():
             losses = [d.detectable_loss for d in verdicts if d.detectable_loss is not None]

@@ -12,9 +12,9 @@ Multiparameter hypothesis testing and acceptance sampling, 1982). Everything els
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations, permutations
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentlab.data.datasets import Dataset
-from agentlab.evals.compare.family import run_family_test
+from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.measure_verdict import (
     MeasureVerdict,
     VerdictKind,
@@ -59,7 +59,7 @@ def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """Comparison of one flow with another: the excluded losses and the significant differences."""
 
@@ -67,10 +67,21 @@ class Contrast:
     other: str
     paired: Mapping[str, PairedMeasure]
     """Primary measures, with `other` as A."""
-    shown: Mapping[str, MeasureVerdict]
-    """Significant differences of this pair: in primary measures, and in costs beside them."""
-    over_all: Mapping[str, VerdictKind]
-    """Verdict on each primary measure by the test over all pairs."""
+    judge: Callable[[str, bool], MeasureVerdict]
+    """Returns the verdict on a measure: by the tests of this pair, or if True by the one over all pairs."""
+    judged: Sequence[str]
+    """Primary measures, and the costs beside them."""
+
+    @cached_property
+    def shown(self) -> dict[str, MeasureVerdict]:
+        """The significant differences of this pair."""
+        verdicts = {name: self.judge(name, False) for name in self.judged}
+        return {name: verdict for name, verdict in verdicts.items() if verdict.is_shown}
+
+    @cached_property
+    def over_all(self) -> dict[str, VerdictKind]:
+        """The verdict on each primary measure by the test over all pairs."""
+        return {name: self.judge(name, True).kind for name in self.paired}
 
     @property
     def qualities(self) -> list[PairedMeasure]:
@@ -83,14 +94,13 @@ class Contrast:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The largest mean loss of each quality that is not excluded; unknown qualities are left out."""
-        bounds = {paired: bound_of_all(paired, 1.0, ALPHA) for paired in self.qualities if len(paired.differences)}
-        return {paired.measure.name: paired.max_change[0] if b is None else b for paired, b in bounds.items()}
+        """The largest mean loss that is not excluded, of each open quality, or of all if none is open.
 
-    @property
-    def open_bounds(self) -> dict[str, float]:
-        """The bounds of the qualities in which a loss of `MARGIN` is not excluded."""
-        return {name: bound for name, bound in self.bounds.items() if name in self.open}
+        Unknown qualities are left out.
+        """
+        chosen = [*self.open.values()] or self.qualities
+        bounds = {paired: bound_of_all(paired, 1.0, ALPHA) for paired in chosen if len(paired.differences)}
+        return {paired.measure.name: paired.max_change[0] if b is None else b for paired, b in bounds.items()}
 
     @cached_property
     def more(self) -> Needed | None:
@@ -128,8 +138,8 @@ def contrasts_of(
 ) -> dict[str, list[Contrast]]:
     """Return each flow against every other one; empty without a primary quality, or if the turns differ.
 
-    `stops` are the declared stops of each flow, by cost. All pairs share the sign flips of one test. Both
-    directions of a pair share its p-values.
+    `stops` are the declared stops of each flow, by cost. All pairs share the sign flips of one test, which runs when
+    the first verdict is needed. Both directions of a pair share its p-values.
     """
     if not any(is_quality(name) for name in primary) or len({tuple(table.keys) for table in tables.values()}) > 1:
         return {}
@@ -145,23 +155,20 @@ def contrasts_of(
         columns += [(pair, name, (pair, name in primary)) for name in names]
         columns += [(pair, name, None) for name in primary]
     members, families = [paired[pair][name] for pair, name, _ in columns], [family for *_, family in columns]
-    outcomes = run_family_test(members, ALPHA, two_sided=True, families=families)
-    tests = dict(zip(columns, outcomes, strict=True))
+
+    @cache
+    def tests() -> dict[tuple[tuple[str, str], str, object], MeasureOutcome]:
+        outcomes = run_family_test(members, ALPHA, two_sided=True, families=families)
+        return dict(zip(columns, outcomes, strict=True))
 
     def contrast(flow: str, other: str) -> Contrast:
         pair, own = (flow, other) if (flow, other) in pairs else (other, flow), paired[flow, other]
 
-        def verdict_on(name: str, family: object) -> MeasureVerdict:
-            return MeasureVerdict(flow=flow, paired=own[name], **tests[pair, name, family]._asdict(), alpha=ALPHA)
+        def judge(name: str, over_all: bool) -> MeasureVerdict:
+            outcome = tests()[pair, name, None if over_all else (pair, name in primary)]
+            return MeasureVerdict(flow=flow, paired=own[name], **outcome._asdict(), alpha=ALPHA)
 
-        of_pair = {name: verdict_on(name, (pair, name in primary)) for name in names}
-        return Contrast(
-            flow=flow,
-            other=other,
-            paired={name: own[name] for name in primary},
-            shown={name: verdict for name, verdict in of_pair.items() if verdict.is_shown},
-            over_all={name: verdict_on(name, None).kind for name in primary},
-        )
+        return Contrast(flow, other, {name: own[name] for name in primary}, judge, names)
 
     return {flow: [contrast(flow, other) for other in tables if other != flow] for flow in tables}
 

@@ -82,41 +82,35 @@ def significant_slices(
     `members` are flows and paired measures, with conversations numbered alike.
     """
     columns: list[np.ndarray] = []
-    slices: list[tuple[str, str, PairedMeasure, np.ndarray]] = []
+    slices: list[tuple[str, str, PairedMeasure, np.ndarray, int]] = []
     for flow, paired in members:
         if paired.measure in COSTS or not paired.changed:
             continue
         for name, mask in _masks(paired, by_turn):
             inside = paired.conversation_numbers[mask]
-            if len(np.unique(inside)) >= MIN_CONVERSATIONS and paired.differences[mask].any():
+            size = len(np.unique(inside))
+            if size >= MIN_CONVERSATIONS and paired.differences[mask].any():
                 columns.append(np.bincount(inside, weights=paired.losses[mask], minlength=paired.size))
-                slices.append((name, flow, paired, mask))
+                slices.append((name, flow, paired, mask, size))
     if not columns:
         return []
     tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
     can = tests.minimum_p_values() <= alpha
     significant, many = [], int(can.sum())
-    for (name, flow, paired, mask), p, testable in zip(slices, tests.test(can).p_adjusted.tolist(), can, strict=True):
+    adjusted = tests.test(can).p_adjusted.tolist()
+    for (name, flow, paired, mask, size), p, testable in zip(slices, adjusted, can, strict=True):
         if testable and p < alpha:
-            a, b, size = (
-                float(paired.a[mask].mean()),
-                float(paired.b[mask].mean()),
-                len(np.unique(paired.conversation_numbers[mask])),
-            )
+            a, b = (float(side[mask].mean()) for side in (paired.a, paired.b))
             significant.append(Slice(name, flow, paired.measure.name, a, b, int(mask.sum()), size, p, many))
     return sorted(significant, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
 def _masks(paired: PairedMeasure, by_turn: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the slices of a measure with their masks, without slices that contain all turns."""
-    inside: defaultdict[str, list[int]] = defaultdict(list)
-    for number, (conversation, turn, _) in enumerate(paired.keys):
-        for label in by_turn.get((conversation, turn), ()):
-            inside[label].append(number)
-    for name in sorted(inside):
-        if len(inside[name]) < len(paired.keys):
-            mask = np.zeros(len(paired.keys), dtype=bool)
-            mask[inside[name]] = True
+    own = [by_turn.get((conversation, turn), set()) for conversation, turn, _ in paired.keys]
+    for name in sorted(set().union(*own)):
+        mask = np.array([name in labels for labels in own])
+        if not mask.all():
             yield name, mask
 
 

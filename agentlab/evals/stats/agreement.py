@@ -81,19 +81,14 @@ def agreement(scores: np.ndarray, labels: np.ndarray) -> Agreement:
     judge_good, human_good = scores >= GOOD, labels >= GOOD
     same = float((judge_good == human_good).mean())
     chance = float(judge_good.mean() * human_good.mean() + (1 - judge_good.mean()) * (1 - human_good.mean()))
+    varies = len(scores) > 2 and np.ptp(scores) > 0 and np.ptp(labels) > 0
     return Agreement(
         n=int(labelled.sum()),
-        correlation=_correlation(scores, labels),
+        correlation=float(np.corrcoef(scores, labels)[0, 1]) if varies else None,
         agreement=same,
         kappa=None if chance == 1 else (same - chance) / (1 - chance),
         bias=float((scores - labels).mean()),
     )
-
-
-def _correlation(one: np.ndarray, other: np.ndarray) -> float | None:
-    if len(one) < 3 or not np.ptp(one) or not np.ptp(other):
-        return None
-    return float(np.corrcoef(one, other)[0, 1])
 
 
 def estimate(

@@ -20,9 +20,11 @@ import numpy as np
 
 SEED = 0
 EXACT_UP_TO = 13
-"""With at max_draws so many differing conversations all sign flips are tried."""
+"""With at most so many differing conversations all sign flips are tried."""
 MAX_LATTICE = 100_000
 """Largest sum, in steps, of a column whose p-value is exact."""
+FEW_STEPS = 8
+"""Different values up to which a Fourier transform is faster than a sum over all values."""
 MAX_DIVISOR = 12
 """Most steps of the smallest difference."""
 DRAWS = 9999
@@ -52,23 +54,30 @@ class SignFlips:
         norms = np.sqrt((self.sums**2).sum(axis=0))
         self.units = self.sums / np.where(norms > 0, norms, 1.0)
         self.exact = len(self.sums) <= EXACT_UP_TO
-        self.drawn = sums_under_flips(self.units, draws)
-        self.observed = self._side(self.units.sum(axis=0))
-        self.null_sums = self._side(self.drawn)
+        self.draws = 2 ** len(self.sums) if self.exact else draws
+        total = self.units.sum(axis=0)
+        self.observed = np.abs(total) if two_sided else total
 
-    def _side(self, units: np.ndarray) -> np.ndarray:
-        return np.abs(units) if self.two_sided else units
+    @cached_property
+    def drawn(self) -> np.ndarray:
+        return sums_under_flips(self.units, self.draws)
 
-    def p_value(self, hits: np.ndarray) -> np.ndarray:
-        """Return p-values from counts of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
-        return hits / len(self.drawn) if self.exact else (hits + 1) / (len(self.drawn) + 1)
+    @cached_property
+    def null_sums(self) -> np.ndarray:
+        return np.abs(self.drawn) if self.two_sided else self.drawn
+
+    def p_value(self, hits: float) -> float:
+        """Return the p-value of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
+        return hits / self.draws if self.exact else (hits + 1) / (self.draws + 1)
 
     @cached_property
     def p(self) -> np.ndarray:
         """p-value of each column alone, shape (J,): exact where its own differences allow it, else sampled."""
-        sampled = self.p_value((self.null_sums >= self.observed - TIE).sum(axis=0))
         exact = [exact_p_value(column, two_sided=self.two_sided) for column in self.sums.T]
-        return np.array([p if own is None else own for own, p in zip(exact, sampled, strict=True)])
+        return np.array([self._p_of(self.null_sums[:, n], n) if p is None else p for n, p in enumerate(exact)])
+
+    def _p_of(self, null_sums: np.ndarray, column: int) -> float:
+        return self.p_value(int((null_sums >= float(self.observed[column]) - TIE).sum()))
 
     def test(self, family: np.ndarray | None = None) -> PValues:
         """Return the p-values by step-down maxT (Westfall and Young, Resampling-Based Multiple Testing, 1993).
@@ -78,21 +87,20 @@ class SignFlips:
         p, adjusted = self.p, np.ones(len(self.p))
         tested = np.flatnonzero(family) if family is not None else np.arange(len(p))
         order = tested[np.argsort(-self.observed[tested], kind="stable")]
-        largest = np.full(len(self.null_sums), -np.inf)
-        stepwise = np.empty(len(order))
-        for rank in range(len(order) - 1, -1, -1):
-            np.maximum(largest, self.null_sums[:, order[rank]], out=largest)
-            stepwise[rank] = self.p_value((largest >= self.observed[order[rank]] - TIE).sum())
-        if len(order):
-            # The last column is alone.
-            stepwise[-1] = p[order[-1]]
+        # The last column is alone.
+        stepwise = p[order]
+        if len(order) > 1:
+            largest = self.null_sums[:, order[-1]].copy()
+            for rank in range(len(order) - 2, -1, -1):
+                np.maximum(largest, self.null_sums[:, order[rank]], out=largest)
+                stepwise[rank] = self._p_of(largest, order[rank])
         adjusted[order] = np.maximum.accumulate(np.maximum(stepwise, p[order]))
         return PValues(p, adjusted)
 
     def minimum_p_values(self) -> np.ndarray:
         """Return the smallest possible p of each column: 2 ** -k if k conversations differ (Tarone 1990)."""
         differing = (np.abs(self.sums) > 1e-12).sum(axis=0)
-        least = 0.0 if self.exact else 1 / (len(self.drawn) + 1)
+        least = 0.0 if self.exact else 1 / (self.draws + 1)
         minimum: np.ndarray = np.minimum(1.0, np.maximum((2.0 if self.two_sided else 1.0) * 2.0**-differing, least))
         return minimum
 
@@ -101,7 +109,8 @@ def exact_p_value(values: np.ndarray, *, two_sided: bool) -> float | None:
     """Return the p-value of one column over all sign flips; None if too many values differ from each other.
 
     Up to `EXACT_UP_TO` values are enumerated. Multiples of one step, such as sums of binary scores, have a lattice
-    distribution for any number of values. It is the inverse Fourier transform of a product of cosines.
+    distribution for any number of values. With few different values it is the inverse Fourier transform of a product of
+    cosines, else each value in turn shifts the chances.
     """
     values = values[np.abs(values) > 1e-12]
     if not len(values):
@@ -111,36 +120,45 @@ def exact_p_value(values: np.ndarray, *, two_sided: bool) -> float | None:
         sums = sums_under_flips(values[:, None], 0)[:, 0]
         return float(((np.abs(sums) if two_sided else sums) >= (abs(observed) if two_sided else observed) - tie).mean())
     sizes = np.abs(values)
-    for divisor in range(1, MAX_DIVISOR + 1):
-        steps = sizes * divisor / sizes.min()
-        if np.abs(steps - np.round(steps)).max() < TIE:
-            break
-    else:
+    multiples = np.arange(1, MAX_DIVISOR + 1)[:, None] * sizes / sizes.min()
+    fits = (np.abs(multiples - np.round(multiples)) < TIE).all(axis=1)
+    if not fits.any():
         return None
-    steps, weights = np.unique(np.round(steps), return_counts=True)
+    divisor = int(fits.argmax()) + 1
+    steps, weights = np.unique(np.round(multiples[divisor - 1]), return_counts=True)
     total = int(steps @ weights)
     if total > MAX_LATTICE:
         return None
-    angles = 2 * math.pi / (2 * total + 1) * np.arange(total + 1)
-    transform = np.prod(np.cos(angles[:, None] * steps) ** weights, axis=1)
-    chances = np.roll(np.fft.irfft(transform, 2 * total + 1), total)
-    sums, reached = np.arange(-total, total + 1), observed * divisor / sizes.min()
-    beyond = np.abs(sums) >= abs(reached) - 0.5 if two_sided else sums >= reached - 0.5
+    reached = (abs(observed) if two_sided else observed) * divisor / sizes.min()
+    if len(steps) <= FEW_STEPS:
+        angles = 2 * math.pi / (2 * total + 1) * np.arange(total + 1)
+        transform = np.prod(np.cos(angles[:, None] * steps) ** weights, axis=1)
+        chances = np.roll(np.fft.irfft(transform, 2 * total + 1), total)[np.arange(-total, total + 1) >= reached - 0.5]
+    else:
+        # Chances that the negative values sum to 0, 1, ... up to the largest sum that still reaches the observed one.
+        chances = np.eye(1, int((total - reached) / 2 + 0.25) + 1)[0]
+        for step in np.repeat(steps, weights).astype(int).tolist():
+            chances[step:] += chances[: max(0, len(chances) - step)]
+            chances /= 2
     # Smaller p-values are rounding errors.
-    return float(np.clip(chances[beyond].sum(), max(1e-15, (1 + two_sided) * 2.0 ** -len(values)), 1.0))
+    least = max(1e-15, (1 + two_sided) * 2.0 ** -len(values))
+    return float(np.clip((1 + two_sided) * chances.sum(), least, 1.0))
 
 
 def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:
     """Return the sums of `columns` (C, K) under all sign flips, or under `max_draws` random ones; shape (draws, K)."""
     size = len(columns)
     if size <= EXACT_UP_TO:
-        minus = np.arange(2**size)[:, None] >> np.arange(size) & 1
-        exact: np.ndarray = columns.sum(axis=0) - 2 * (minus @ columns)
+        exact = np.zeros((1, columns.shape[1]))
+        for row in columns:
+            exact = np.concatenate([exact + row, exact - row])
         return exact
     single = columns.astype(np.float32)
     # One verdict uses the signs of a small sample several times, so they are cached.
     blocks = _signs_of_few(size, max_draws) if size * max_draws <= BLOCK else _drawn_signs(size, max_draws)
-    drawn: np.ndarray = columns.sum(axis=0) - 2 * np.concatenate([minus @ single for minus in blocks]).astype(float)
+    negated = np.concatenate([single.T @ minus.T for minus in blocks], axis=1)
+    # The sums of a column are contiguous in memory.
+    drawn: np.ndarray = (single.sum(axis=0)[:, None] - 2 * negated).T
     return drawn
 
 
