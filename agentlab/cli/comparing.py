@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentlab.evals.compare.claims import ClaimResult
-from agentlab.evals.compare.epochs import PASS_THRESHOLD, epochs_of, known_of, reliability
+from agentlab.evals.compare.epochs import PASS_THRESHOLD, reliability
 from agentlab.evals.compare.family import TEST_ASSUMPTION
 from agentlab.evals.compare.flips import Flip, RepliesByTurn, format_flips, largest_losses, replies_of
 from agentlab.evals.compare.gate import GateVerdict
@@ -150,13 +150,13 @@ def show_verdict(verdict: GateVerdict, run: Run, *, explain: bool) -> None:
 
 def reliabilities(run: Run) -> list[str]:
     """Return pass@k and pass^k of each primary quality, if the run has several epochs."""
-    epochs = epochs_of(run)
+    epochs = run.epochs
     if epochs < 2:
         return []
     flows, lines = run.turn_values, []
     for name in primary_family(flows.values(), run.header["spec"].get("primary", ())):
         for label, rows in flows.items() if measure(name) not in COSTS else ():
-            estimates = reliability(known_of(rows, name), epochs)
+            estimates = reliability(rows, name, epochs)
             parts = [
                 f"{estimator[:-1]}{epochs} {mean:.2f}" + (" [{:.2f}, {:.2f}]".format(*interval) if interval else "")
                 for estimator, (mean, interval) in estimates.items()

@@ -52,7 +52,7 @@ def costs(sd: float, against: float, size: int, random: np.random.Generator) -> 
 
 
 def judged(name: str, draw: Draw, size: int, random: np.random.Generator) -> MeasureVerdict:
-    """Return the judgement of one measure, from the front door of a comparison."""
+    """Return the verdict on one measure, from the front door of a comparison."""
     sides = []
     for values in draw(size, random):
         turns = {(f"c{c:03}", t, 0): {name: float(v)} for c, row in enumerate(values) for t, v in enumerate(row)}

@@ -16,7 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -58,6 +58,14 @@ class BaselineHeader(Struct, frozen=True, kw_only=True):
     """SHA-256 of the rest of the file; "" in a baseline older than this key."""
 
 
+class Baseline(NamedTuple):
+    path: Path
+    header: BaselineHeader
+    turns: dict[str, dict[TurnKey, Values]]
+    """Turns of each flow, as means over their epochs."""
+    epochs: int
+
+
 class _Line(Struct, frozen=True):
     flow: str
     conversation: str
@@ -94,11 +102,12 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
         mode=run.result.mode,
     )
     _check_not_chosen(path, header.configuration, flows)
-    lines: list[Struct] = [header]
-    for flow, rows in sorted(flows.items()):
-        for key, row in sorted(rows.items()):
-            lines.append(_Line(flow, *key, {name: row[name] for name in in_order(sorted(row))}))
-    written = [asdict(line) for line in lines]
+    lines = [
+        _Line(flow, *key, {name: row[name] for name in in_order(sorted(row))})
+        for flow, rows in sorted(flows.items())
+        for key, row in sorted(rows.items())
+    ]
+    written = [asdict(line) for line in (header, *lines)]
     written[0]["check"] = _checksum(written)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,14 +144,19 @@ def epochs_of(flows: Mapping[str, Mapping[TurnKey, Values]]) -> int:
 
 
 def mean_over_epochs(flows: Mapping[str, Mapping[TurnKey, Values]]) -> dict[str, dict[TurnKey, Values]]:
-    """Return one turn for all epochs of it, with the mean of each measure; unknown (None) if a part is."""
-    means: dict[str, dict[TurnKey, Values]] = {}
+    """Return one turn for all epochs of it, with the mean of each measure; unknown (None) if a part is.
+
+    A measure that one epoch leaves undecided is left out, since the epoch may hide any loss.
+    """
+    means: dict[str, dict[TurnKey, Values]] = {flow: {} for flow in flows}
     for flow, rows in flows.items():
         columns: defaultdict[TurnKey, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
         for (conversation, turn, _), row in rows.items():
             for name, value in row.items():
                 columns[conversation, turn, 0][name].append(value)
-        means[flow] = {key: {name: _mean(own) for name, own in row.items()} for key, row in columns.items()}
+        for key, measures in columns.items():
+            epochs = max(map(len, measures.values()))
+            means[flow][key] = {name: _mean(own) for name, own in measures.items() if len(own) == epochs}
     return means
 
 
@@ -167,6 +181,12 @@ def count_gates(path: Path, check: str, gate: str, *, changed: bool) -> int | No
     except (OSError, UnicodeDecodeError):
         return None
     return len(served)
+
+
+def open_baseline(path: str | Path) -> Baseline:
+    """Return a baseline with the means over its epochs; raises RunError as `read_baseline`."""
+    header, turns = read_baseline(Path(path))
+    return Baseline(Path(path), header, mean_over_epochs(turns), epochs_of(turns))
 
 
 def _checksum(rows: Sequence[Mapping[str, Any]]) -> str:

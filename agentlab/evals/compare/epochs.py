@@ -37,11 +37,12 @@ def pass_hat_k(tries: int, right: int, k: int) -> float:
 ESTIMATORS: dict[str, Callable[[int, int, int], float]] = {"pass@k": pass_at_k, "pass^k": pass_hat_k}
 
 
-def reliability(values: Mapping[TurnKey, float], k: int) -> dict[str, tuple[float, Interval]]:
-    """Return `pass@k` and `pass^k` over turns with at least k epochs, with 95 % intervals over conversations."""
+def reliability(rows: Mapping[TurnKey, Values], metric: str, k: int) -> dict[str, tuple[float, Interval]]:
+    """Return `pass@k` and `pass^k` over turns with k known epochs or more, with 95 % intervals over conversations."""
     tries: defaultdict[tuple[str, int], list[bool]] = defaultdict(list)
-    for (conversation, turn, _), value in values.items():
-        tries[conversation, turn].append(value >= PASS_THRESHOLD)
+    for (conversation, turn, _), row in rows.items():
+        if (value := row.get(metric)) is not None:
+            tries[conversation, turn].append(value >= PASS_THRESHOLD)
     enough = {turn: results for turn, results in tries.items() if len(results) >= k}
     if not enough:
         return {}
@@ -59,7 +60,7 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    flows, epochs = run.turn_values, epochs_of(run)
+    flows, epochs = run.turn_values, run.epochs
     names = in_order(name for rows in flows.values() for row in rows.values() for name in row)
     plugins.check_names("measure of this run", [metric], names, f"{run.path}: ", RunError)
     if k is not None and not 1 <= k <= epochs:
@@ -68,18 +69,8 @@ def passing(run: StoredRun, metric: str, k: int | None = None) -> pd.DataFrame:
     for flow, turns in flows.items():
         for size in [k] if k is not None else range(1, epochs + 1):
             row: dict[str, float | str | int | None] = {"flow": flow, "k": size}
-            for name, (mean, interval) in reliability(known_of(turns, metric), size).items():
+            for name, (mean, interval) in reliability(turns, metric, size).items():
                 low, high = interval or (None, None)
                 row |= {name: mean, f"{name} low": low, f"{name} high": high}
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def epochs_of(run: StoredRun) -> int:
-    return int(run.header["spec"].get("epochs", 1))
-
-
-def known_of(rows: Mapping[TurnKey, Values], metric: str) -> dict[TurnKey, float]:
-    """Return the metric of each turn with a known value."""
-    values = {key: row.get(metric) for key, row in rows.items()}
-    return {key: float(value) for key, value in values.items() if value is not None}

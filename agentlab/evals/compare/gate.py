@@ -33,13 +33,7 @@ from msgspec.structs import asdict
 
 from agentlab.core import plugins
 from agentlab.core.errors import RunError
-from agentlab.evals.compare.baselines import (
-    BaselineHeader,
-    count_gates,
-    epochs_of,
-    mean_over_epochs,
-    read_baseline,
-)
+from agentlab.evals.compare.baselines import Baseline, BaselineHeader, count_gates, mean_over_epochs, open_baseline
 from agentlab.evals.compare.family import MeasureOutcome, run_family_test
 from agentlab.evals.compare.measure_verdict import MeasureVerdict, format_needed
 from agentlab.evals.compare.paired import PairedMeasure, make_turn_tables, pair_measure
@@ -150,10 +144,9 @@ def gate(
     Raises RunError if a flow or turn of the baseline is missing in the run, if data, graders or primary measures
     differ, if the run is incomplete, or if the baseline is unreadable.
     """
-    header, recorded = read_baseline(Path(baseline))
+    opened = open_baseline(baseline)
     run.check_complete()
-    mine = run.identity
-    turns, flows = mean_over_epochs(recorded), mean_over_epochs(run.turn_values)
+    mine, header, turns, flows = run.identity, opened.header, opened.turns, mean_over_epochs(run.turn_values)
     declared = tuple(run.header["spec"].get("primary", ()))
     check_gate_inputs(str(baseline), header, mine, declared, list(flows), turns)
     for label, rows in turns.items():
@@ -178,25 +171,20 @@ def gate(
         latency_is_primary=latency_is_comparable(run.result.mode, header.mode),
         stops=mine["stops"],
         gates=header.gates,
-        longest=run.longest // epochs_of(run.turn_values),
+        longest=run.longest // run.epochs,
     )
     primary_pairs = [(j.flow, j.paired) for j in verdicts if j.primary]
     broken = significant_slices(primary_pairs, slices_by_turn(run), alpha, two_sided=False)
     worse = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
     remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, worse))}
-    return make_verdict(run, Path(baseline), header, epochs_of(recorded), primary, verdicts, alpha=alpha, **remarked)
+    return make_verdict(run, opened, primary, verdicts, alpha=alpha, **remarked)
 
 
 def make_verdict(
-    run: StoredRun,
-    path: Path,
-    header: BaselineHeader,
-    epochs: int,
-    primary: tuple[str, ...],
-    verdicts: tuple[MeasureVerdict, ...],
-    **more: Any,
+    run: StoredRun, baseline: Baseline, primary: tuple[str, ...], verdicts: tuple[MeasureVerdict, ...], **more: Any
 ) -> GateVerdict:
-    """Return the verdict of a gate and count the gate; `epochs` are those of the baseline, `more` further fields."""
+    """Return the verdict of a gate and count the gate; `more` has further fields."""
+    path, header = baseline.path, baseline.header
     figures = [
         (each.flow, each.measure.name, each.a, each.b, each.p) for each in verdicts if each.measure.name != LATENCY
     ]
@@ -208,7 +196,7 @@ def make_verdict(
         primary=primary,
         measure_verdicts=verdicts,
         gates=header.gates,
-        epochs=epochs,
+        epochs=baseline.epochs,
         served=served,
         **more,
     )
@@ -297,12 +285,8 @@ def gated_measures(
     only_primary: bool = False,
 ) -> tuple[list[GatedMeasure], list[str]]:
     """Return the measures to test, by flow of the baseline, and the names of those that are unknown in the baseline."""
-    keys = {flow: sorted(rows) for flow, rows in baseline.items()}
-    laid_out = make_turn_tables(
-        [*baseline.values(), *(run[flow] for flow in baseline)],
-        dict(enumerate([*keys.values(), *keys.values()])),
-        longest,
-    )
+    now = [{key: run[flow][key] for key in rows} for flow, rows in baseline.items()]
+    laid_out = make_turn_tables([*baseline.values(), *now], longest)
     members, unknown = [], []
     for index, (flow, rows) in enumerate(baseline.items()):
         for name in in_order(name for row in rows.values() for name in row):

@@ -52,7 +52,7 @@ def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | No
     reach = paired.max_change[sign < 0]
     if not len(paired.losses) or math.isinf(reach):
         return None
-    bounds = [loss_bound(sign * sums, counts, reach, alpha, longest) for sums, counts, longest in paired.estimands]
+    bounds = [loss_bound(sums, counts, reach, alpha, longest) for sums, counts, longest in paired.estimands(sign)]
     return None if None in bounds else sign * max(bound for bound in bounds if bound is not None)
 
 
@@ -63,7 +63,7 @@ def loss_p_value(paired: PairedMeasure, margin: float) -> float:
     reach = paired.max_change[0] if len(paired.losses) else math.inf
     if paired.conversations < 2 or math.isinf(reach):
         return 1.0
-    return max(margin_p_value(sums, counts, reach, margin, longest) for sums, counts, longest in paired.estimands)
+    return max(margin_p_value(sums, counts, reach, margin, longest) for sums, counts, longest in paired.estimands())
 
 
 def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed | None:
@@ -71,7 +71,7 @@ def more_if_equal(paired: PairedMeasure, margin: float, alpha: float) -> Needed 
     if paired.corrected is not None:
         return None  # more labels help, too
     reach = paired.max_change[0]
-    needed = [more_to_exclude(s, c, margin, reach, alpha, longest) for s, c, longest in paired.estimands]
+    needed = [more_to_exclude(s, c, margin, reach, alpha, longest) for s, c, longest in paired.estimands()]
     if None in needed:
         return None
     return Needed(*map(max, zip(*(each for each in needed if each), strict=True)))
@@ -168,10 +168,7 @@ class MeasureVerdict:
     @cached_property
     def upper_bound(self) -> float | None:
         """Return the upper bound of the loss at level 1 - alpha; None if there is no bound."""
-        bound = self.bounds(self.paired, 1.0, self.alpha)
-        # A turn that one side leaves undecided may hide the largest loss of a quality, 1.
-        hidden = self.paired.left_out / max(1, self.n + self.paired.left_out)
-        return None if bound is None else bound * (1 - hidden) + hidden
+        return self.bounds(self.paired, 1.0, self.alpha)
 
     @property
     def is_beyond(self) -> bool:
@@ -187,11 +184,11 @@ class MeasureVerdict:
         if self.relative_margin is not None and self.upper_bound is not None:
             # Ignore rounding errors.
             excluded = self.upper_bound <= self.margin + 1e-12 * max(1.0, self.margin)
-        if not (self.changed or self.paired.left_out or (self.is_cut and not excluded)):
+        if not (self.paired.changed or self.paired.left_out or (self.is_cut and not excluded)):
             return "unchanged"
         if excluded:
             return "pass"
-        if not self.changed or self.p_adjusted is None or self.p_adjusted >= self.alpha:
+        if not self.paired.changed or self.p_adjusted is None or self.p_adjusted >= self.alpha:
             return "undecided"
         return "worse" if self.relative_margin is not None or self.loss > 0 else "better"
 
@@ -207,12 +204,15 @@ class MeasureVerdict:
         the test of the mean (`mean_p_value`), corrected for the family. `whatever was not seen` also excludes that
         unseen conversations undo the difference: a share |d| / (|d| + r) of them would, if r is the most that one can
         change, and C conversations without one have probability (1 + |d| / r) ** -C. A cost needs a declared stop.
+
+        Nothing is claimed on average if the turns that one side leaves undecided could undo the difference.
         """
         if not self.is_shown or self.loss is None:
             return ""
         paired = self.paired
         p = mean_p_value(paired.sums, paired.counts) * max(1, self.family) / (1 if self.relative_margin is None else 2)
-        if self.conversations < ROUGH or (p >= self.alpha and paired.corrected is None):
+        is_hidden = paired.left_out >= abs(self.loss) * self.n
+        if self.conversations < ROUGH or is_hidden or (p >= self.alpha and paired.corrected is None):
             return "more often"
         if not self.measure.is_bounded and paired.stop is None:
             return "on average"

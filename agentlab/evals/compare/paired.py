@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import compress
 from types import MappingProxyType
 
 import numpy as np
@@ -18,16 +19,10 @@ from agentlab.evals.store.measures import ABSTAINING, COSTS, Measure, TurnKey, V
 
 
 class TurnTable:
-    """Turns of one side in the order of `keys`; `conversations` numbers the conversations of all sides."""
+    """Turns of one side in the order of their keys; `conversations` numbers the conversations of all sides."""
 
-    def __init__(
-        self,
-        rows: Mapping[TurnKey, Values],
-        keys: Sequence[TurnKey],
-        conversations: Mapping[str, int],
-        longest: int = 0,
-    ) -> None:
-        self.keys = keys
+    def __init__(self, rows: Mapping[TurnKey, Values], conversations: Mapping[str, int], longest: int = 0) -> None:
+        self.keys = keys = sorted(rows)
         self.longest = longest
         """Turns of the longest conversation of the data set that was left out, over all epochs; 0 if none is known."""
         self.conversations = len(conversations)
@@ -43,19 +38,15 @@ class TurnTable:
         return self._columns[name]
 
 
-def make_turn_tables(
-    sides: Iterable[Mapping[TurnKey, Values]],
-    keys: Mapping[int, Sequence[TurnKey]] | None = None,
-    longest: int = 0,
-) -> list[TurnTable]:
-    """Return a table per side; `keys` maps the index of a side to its turns, by default all.
+def make_turn_tables(sides: Iterable[Mapping[TurnKey, Values]], longest: int = 0) -> list[TurnTable]:
+    """Return a table per side.
 
     `longest` is the largest number of turns of a conversation of the data set that was left out, over all epochs.
     """
-    chosen = [(rows, (keys or {}).get(index) or sorted(rows)) for index, rows in enumerate(sides)]
-    names = sorted({key[0] for _, taken in chosen for key in taken})
+    sides = [*sides]
+    names = sorted({key[0] for rows in sides for key in rows})
     conversations = {name: number for number, name in enumerate(names)}
-    return [TurnTable(rows, taken, conversations, longest) for rows, taken in chosen]
+    return [TurnTable(rows, conversations, longest) for rows in sides]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,10 +65,15 @@ class PairedMeasure:
     """Largest value of B that a declared stop allows, for a cost; None if none is declared."""
     longest: int = 0
     """Turns of the longest conversation of the data set that was left out, over all epochs; 0 if none is known."""
-    left_out: int = 0
-    """Turns that one side alone leaves undecided."""
+    hidden: np.ndarray = field(default_factory=partial(np.empty, (3, 0)))
+    """Conversation number, largest loss and largest gain of each turn that one side alone leaves undecided."""
     corrected: Estimate | None = None
     """Mean loss by human labels, for a judge's measure with enough labels: its own scores decide nothing."""
+
+    @property
+    def left_out(self) -> int:
+        """Return the number of turns that one side alone leaves undecided."""
+        return int(self.hidden.shape[1])
 
     @property
     def may_be_primary(self) -> bool:
@@ -132,14 +128,22 @@ class PairedMeasure:
     def conversations(self) -> int:
         return int((self.counts > 0).sum())
 
-    @property
-    def estimands(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-        """Yield losses, turns and longest conversation of the mean over turns, and of that over conversations.
+    def worst_case(self, sign: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return losses, or with sign -1 gains, and turns per conversation, shape (size,) each.
+
+        A turn that one side leaves undecided counts with the largest loss or gain that it may hide.
+        """
+        numbers, *changes = self.hidden
+        lost = np.bincount(numbers.astype(int), weights=changes[sign < 0], minlength=self.size)
+        return sign * self.sums + lost, self.counts + np.bincount(numbers.astype(int), minlength=self.size)
+
+    def estimands(self, sign: float = 1.0) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+        """Yield `worst_case` and the longest conversation for the mean over turns, and for that over conversations.
 
         The second one is left out if all conversations have one length, since both are the same then.
         """
-        has = self.counts > 0
-        sums, counts = self.sums[has], self.counts[has]
+        sums, counts = self.worst_case(sign)
+        sums, counts = sums[counts > 0], counts[counts > 0]
         yield sums, counts, float(self.longest)
         if len(counts) and (np.ptp(counts) or self.longest > counts[0]):
             yield sums / counts, np.ones(len(counts)), 1.0
@@ -178,10 +182,13 @@ def pair_measure(
     A turn that one side leaves undecided is left out. Raises RunError if only one side has a score on another turn.
     """
     (x, in_a), (y, in_b) = a.column(name), b.column(name)
-    left_out = int((in_a != in_b).sum()) if name in ABSTAINING else 0
-    if left_out:
-        in_a = in_b = in_a & in_b
-    for index in np.flatnonzero(in_a != in_b).tolist():
+    differ = np.flatnonzero(in_a != in_b)
+    # Only scores from 0 to 1, where higher is better, are left undecided.
+    undecided = differ if name in ABSTAINING else differ[:0]
+    changes = (np.nan_to_num(s[undecided], nan=1) - np.nan_to_num(t[undecided]) for s, t in ((x, y), (y, x)))
+    hidden = np.array([a.conversation_numbers[undecided], *changes])
+    in_a = in_a & in_b
+    for index in differ[len(undecided) :].tolist():
         turn = turn_name(a.keys[index])
         raise RunError(f"{turn} has {name} on one side only; regrade both runs with `agentlab score`")
     corrected, labels = None, name.replace(JUDGE_METRIC_PREFIX, LABEL_METRIC_PREFIX, 1)
@@ -189,10 +196,9 @@ def pair_measure(
         lost = (a.column(labels)[0] - b.column(labels)[0])[in_a]
         estimated = estimate((x - y)[in_a], lost, a.conversation_numbers[in_a].astype(str))
         corrected = None if estimated.interval is None else estimated
-    keys = tuple(key for key, applies in zip(a.keys, in_a, strict=True) if applies)
     return PairedMeasure(
         measure=measure(name),
-        keys=keys,
+        keys=tuple(compress(a.keys, in_a.tolist())),
         a=x[in_a],
         b=y[in_a],
         conversation_numbers=a.conversation_numbers[in_a],
@@ -200,7 +206,7 @@ def pair_measure(
         stop=stops.get(name),
         corrected=corrected,
         longest=a.longest,
-        left_out=left_out,
+        hidden=hidden,
     )
 
 

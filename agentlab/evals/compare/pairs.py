@@ -133,7 +133,10 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     theirs = b.turn_values
     # The turns before a fork are the same in both runs.
     since = max(run.header.get("fork", {}).get("turn", 0) for run in (a, b))
-    mine, theirs = ({flow: _turns_from(since, rows) for flow, rows in side.items()} for side in (mine, theirs))
+    mine, theirs = (
+        {flow: {key: row for key, row in rows.items() if key[1] >= since} for flow, rows in side.items()}
+        for side in (mine, theirs)
+    )
     if len(flows) > 2:
         raise RunError("two runs are compared by the flows they share, by one flow, or by one flow of each")
     sides = [(flows[0], flows[-1])] if flows else [(flow, flow) for flow in mine if flow in theirs]
@@ -153,10 +156,6 @@ def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ())
     )
 
 
-def _turns_from(turn: int, rows: dict[TurnKey, Values]) -> dict[TurnKey, Values]:
-    return {key: values for key, values in rows.items() if key[1] >= turn}
-
-
 class FlowSides(NamedTuple):
     """Turns of two sides to compare, with the names to show."""
 
@@ -172,10 +171,9 @@ def _primary(run: StoredRun) -> tuple[str, ...]:
 
 
 def _flow(flows: Mapping[str, dict[TurnKey, Values]], label: str, run: StoredRun) -> dict[TurnKey, Values]:
-    try:
-        return flows[label]
-    except KeyError:
-        raise RunError(f"{run.path}: {plugins.unknown_name('flow of this run', label, flows)}") from None
+    if label not in flows:
+        raise RunError(f"{run.path}: {plugins.unknown_name('flow of this run', label, flows)}")
+    return flows[label]
 
 
 def compare_turns(
@@ -224,16 +222,14 @@ def compare_turns(
         for pair, own in zip(named, verdicts, strict=True)
     ]
     flows = {name: rows for pair in named for name, rows in ((pair.a_name, pair.a), (pair.b_name, pair.b))}
-    among = None
-    if len(flows) == len(named) + 1 > 2:
-        among = best({name: laid_out[id(rows)] for name, rows in flows.items()}, primary)
+    by_name = {name: laid_out[id(rows)] for name, rows in flows.items()}
     return Comparison(
         pairs=tuple(pairs),
         primary=tuple(primary),
         family=max((d.family for own in verdicts for d in own if d.primary), default=0),
-        best=among,
+        best=best(by_name, primary) if len(by_name) == len(named) + 1 > 2 else None,
         slices=_slices(pairs, primary, slices_by_turn),
-        tables={name: laid_out[id(rows)] for name, rows in flows.items()},
+        tables=by_name,
     )
 
 

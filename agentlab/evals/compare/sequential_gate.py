@@ -17,14 +17,14 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from agentlab.core.errors import RunError
 from agentlab.core.trace import exact_sum
 from agentlab.evals.compare import gate
-from agentlab.evals.compare.baselines import BaselineHeader, epochs_of, mean_over_epochs, read_baseline
+from agentlab.evals.compare.baselines import mean_over_epochs, open_baseline
 from agentlab.evals.compare.family import MeasureOutcome, constant_shift_p_value
 from agentlab.evals.compare.gate import GatedMeasure, GateVerdict
 from agentlab.evals.compare.measure_verdict import MeasureVerdict
@@ -48,16 +48,8 @@ def anytime_bound(
     reach = max(paired.max_change[sign < 0], whole.max_change[sign < 0])
     if math.isinf(reach):
         return None
-    sums, counts, longest = sign * paired.sums[order], paired.counts[order], float(whole.counts.max())
-    return sign * anytime_upper_bound(sums, counts, reach, longest, alpha)
-
-
-class Baseline(NamedTuple):
-    path: Path
-    header: BaselineHeader
-    turns: dict[str, dict[TurnKey, Values]]
-    """Turns of each flow, as means over their epochs."""
-    epochs: int
+    sums, counts = paired.worst_case(sign)
+    return sign * anytime_upper_bound(sums[order], counts[order], reach, max(whole.counts.max(), counts.max()), alpha)
 
 
 class SequentialGate:
@@ -80,9 +72,8 @@ class SequentialGate:
         alpha: float = 0.05,
         looks: int = LOOKS,
     ) -> None:
-        header, recorded = read_baseline(Path(baseline))
-        turns = mean_over_epochs(recorded)
-        self._baseline = Baseline(Path(baseline), header, turns, epochs_of(recorded))
+        self._baseline = open_baseline(baseline)
+        header, turns = self._baseline.header, self._baseline.turns
         self._declared, self._margins, self._alpha = declared, dict(margins or {}), alpha
         gate.check_arguments(turns, self._margins, alpha)
         if looks < 1:
@@ -186,9 +177,7 @@ class SequentialGate:
         if run.result.model != self._baseline.header.model:
             notes += (f"the baseline was made with {self._baseline.header.model}, the run with {run.result.model}",)
         more = {"alpha": self._alpha, "notes": notes, "stopped": self._progress_note(run)}
-        return gate.make_verdict(
-            run, self._baseline.path, self._baseline.header, self._baseline.epochs, primary, verdicts, **more
-        )
+        return gate.make_verdict(run, self._baseline, primary, verdicts, **more)
 
     def _progress_note(self, run: StoredRun) -> str:
         """Return how far the run got, and what it saved by the baseline's figures."""

@@ -67,21 +67,21 @@ class Contrast:
     other: str
     paired: Mapping[str, PairedMeasure]
     """Primary measures, with `other` as A."""
-    judge: Callable[[str, bool], MeasureVerdict]
+    verdict_on: Callable[[str, bool], MeasureVerdict]
     """Returns the verdict on a measure: by the tests of this pair, or if True by the one over all pairs."""
-    judged: Sequence[str]
+    measures: Sequence[str]
     """Primary measures, and the costs beside them."""
 
     @cached_property
     def shown(self) -> dict[str, MeasureVerdict]:
         """The significant differences of this pair."""
-        verdicts = {name: self.judge(name, False) for name in self.judged}
+        verdicts = {name: self.verdict_on(name, False) for name in self.measures}
         return {name: verdict for name, verdict in verdicts.items() if verdict.is_shown}
 
     @cached_property
     def over_all(self) -> dict[str, VerdictKind]:
         """The verdict on each primary measure by the test over all pairs."""
-        return {name: self.judge(name, True).kind for name in self.paired}
+        return {name: self.verdict_on(name, True).kind for name in self.paired}
 
     @property
     def qualities(self) -> list[PairedMeasure]:
@@ -164,11 +164,11 @@ def contrasts_of(
     def contrast(flow: str, other: str) -> Contrast:
         pair, own = (flow, other) if (flow, other) in pairs else (other, flow), paired[flow, other]
 
-        def judge(name: str, over_all: bool) -> MeasureVerdict:
+        def verdict_on(name: str, over_all: bool) -> MeasureVerdict:
             outcome = tests()[pair, name, None if over_all else (pair, name in primary)]
             return MeasureVerdict(flow=flow, paired=own[name], **outcome._asdict(), alpha=ALPHA)
 
-        return Contrast(flow, other, {name: own[name] for name in primary}, judge, names)
+        return Contrast(flow, other, {name: own[name] for name in primary}, verdict_on, names)
 
     return {flow: [contrast(flow, other) for other in tables if other != flow] for flow in tables}
 

@@ -206,13 +206,18 @@ class StoredRun:
         return unchanged
 
     @property
+    def epochs(self) -> int:
+        return int(self.header["spec"].get("epochs", 1))
+
+    @property
     def longest(self) -> int:
         """Turns of the longest conversation that the run left out, over all epochs; 0 if none or unknown.
 
-        The run may have played only shorter ones.
+        The run may have played only shorter ones, and imported answers may be those to the shorter ones.
         """
-        epochs = int(self.header["spec"].get("epochs", 1))
-        return epochs * max((dataset.max_turns for dataset in self.datasets), default=0)
+        played = {row.conversation for row in self._cached}
+        left_out = [len(each.scored_turns) for name, each in self.conversations.items() if name not in played]
+        return self.epochs * max((*left_out, *(dataset.max_turns for dataset in self.datasets)), default=0)
 
     def expected_turn(self, conversation: str, turn: int) -> Turn | None:
         """Return a turn of the data set, with its expectations; None if it does not exist."""
