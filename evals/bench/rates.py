@@ -6,15 +6,21 @@ of `Row.simulate` over all runs. Finished cells are lines of the state file, so 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+JUDGED = "agentlab.evals.stats", "agentlab.evals.compare", "rates"
+"""Prefixes of the modules that make the rates."""
 
 
 class Row(NamedTuple):
@@ -23,17 +29,17 @@ class Row(NamedTuple):
     names: tuple[str, ...]
     """World, sentence, and what else names the row; a cell per column of `Section.heads`."""
     simulate: Callable[[int, np.random.Generator], float]
-    """Return 1 if the sentence is printed in one simulated run of a size, else 0; or a rate from 0 to 1."""
+    """Return the strength of the sentence that one simulated run of a size prints; or a rate from 0 to 1."""
     high: float = 1.0
     """Largest promised rate."""
     low: float = 0.0
     """Smallest promised rate."""
     seed: str = ""
-    """Name of the random numbers; rows with the same name see the same runs."""
+    """Name of the random numbers; rows with the same name and `simulate` share their runs."""
     sizes: tuple[int, ...] = ()
     """Sizes to simulate; by default all of the section."""
-    divisor: int = 1
-    """Simulates this fraction of the runs, for slow rows."""
+    least: float | None = None
+    """Counts the runs of this strength or more; None for the mean of all."""
 
 
 class Section(NamedTuple):
@@ -56,12 +62,12 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        return json.dumps([self.section.title, *self.row.names, self.size, self.runs])
+        return json.dumps([code(), self.section.title, *self.row.names, self.size, self.runs])
 
     def simulate(self) -> float:
         name = self.row.seed or " ".join(self.row.names)
-        random = np.random.default_rng([zlib.crc32(name.encode()), self.size])
-        return sum(float(self.row.simulate(self.size, random)) for _ in range(self.runs)) / self.runs
+        outcomes, least = _outcomes(self.row.simulate, name, self.size, self.runs), self.row.least
+        return float(np.mean(outcomes if least is None else outcomes >= least))
 
     def show(self, rate: float | None) -> str:
         """Return the rate, marked with `!` if it misses its promise by more than two standard errors."""
@@ -74,16 +80,33 @@ class Cell(NamedTuple):
         return f"{rate:.3f}{' !' if misses else ''}"
 
 
+@lru_cache(maxsize=12)
+def _outcomes(simulate: Callable[[int, np.random.Generator], float], name: str, size: int, runs: int) -> np.ndarray:
+    random = np.random.default_rng([zlib.crc32(name.encode()), size])
+    return np.array([simulate(size, random) for _ in range(runs)], dtype=float)
+
+
+@cache
+def code() -> str:
+    """Return the checksum of the loaded code that makes the rates: statistics, comparison and simulations."""
+    loaded = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(JUDGED)}
+    files = [Path(file) for _, file in sorted(loaded.items()) if file]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
 def cells_of(sections: Sequence[Section], runs: int) -> Iterator[Cell]:
     for section in sections:
         for row in section.rows:
             for size in section.sizes:
                 if not row.sizes or size in row.sizes:
-                    yield Cell(section, row, size, max(1, runs // row.divisor))
+                    yield Cell(section, row, size, runs)
 
 
 def simulate(sections: Sequence[Section], runs: int, state: Path) -> dict[str, float]:
-    """Simulate the cells that `state` lacks, with progress and expected end; return the rates of all finished cells."""
+    """Simulate the cells that `state` lacks, with progress and expected end; return the rates of all finished cells.
+
+    Cells of other code than today's do not count.
+    """
     lines = state.read_text(encoding="utf-8").splitlines() if state.exists() else []
     rates: dict[str, float] = dict(map(json.loads, lines))
     cells = [cell for cell in cells_of(sections, runs) if cell.key not in rates]
@@ -103,7 +126,7 @@ def simulate(sections: Sequence[Section], runs: int, state: Path) -> dict[str, f
 
 
 def page(sections: Sequence[Section], runs: int, rates: dict[str, float], head: str) -> str:
-    """Return the page; a cell that was never simulated with so many runs is `-`."""
+    """Return the page; a cell that this code never simulated with so many runs is `-`."""
     lines = [head]
     for section in sections:
         heads = [*section.heads, *map(str, section.sizes)]

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import get_args
 
 import numpy as np
 from rates import Row, Section
 
-from agentlab.evals.compare.measure_verdict import MeasureVerdict
+from agentlab.evals.compare.measure_verdict import Claim, MeasureVerdict
 from agentlab.evals.compare.pairs import FlowSides, compare_turns
 from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.planning import more_to_exclude
@@ -61,10 +62,12 @@ def judged(name: str, draw: Draw, size: int, random: np.random.Generator) -> Mea
     return compare_turns([pair], [name], latency_is_primary=True).pairs[0][name]
 
 
-def claims(name: str, draw: Draw, least: str, size: int, random: np.random.Generator) -> float:
-    """Return 1 if the difference is claimed with `least` or stronger words."""
-    claim = judged(name, draw, size, random).claim
-    return float(claim.startswith(least) if least == "on average" else bool(claim) if not least else claim == least)
+WORDS = get_args(Claim)
+
+
+def claimed(name: str, draw: Draw, size: int, random: np.random.Generator) -> float:
+    """Return the position in `WORDS` of the words that claim the difference; 0 if none is claimed."""
+    return WORDS.index(judged(name, draw, size, random).claim)
 
 
 def covers(
@@ -122,10 +125,10 @@ def _claim_rows() -> list[Row]:
         ("both lognormal 1", cost, partial(costs, 1.0, 1.0), 0.06),
     )
     for world, name, draw, high in equal:
-        for words in ("", "on average", "on average, whatever was not seen"):
-            promised = words == "on average, whatever was not seen" or (words == "on average" and "coll" not in world)
-            simulate = partial(claims, name, draw, words)
-            rows.append(Row((world, "equal", words or "more often"), simulate, high if promised else 1.0, seed=world))
+        simulate = partial(claimed, name, draw)
+        for strength, words in enumerate(WORDS[1:], start=1):
+            promised = high if strength > 1 else 1.0
+            rows.append(Row((world, "equal", words), simulate, promised, seed=world, least=strength))
     effects: tuple[tuple[str, Draw], ...] = (
         ("even, effect .13, sd .25", partial(even, 0.13, 0.25)),
         ("binary, loss .13", partial(binary, 0.13, 4)),
@@ -133,9 +136,9 @@ def _claim_rows() -> list[Row]:
         ("even, effect .08, sd .25", partial(even, 0.08, 0.25)),
     )
     for world, draw in effects:
-        for words in ("", "on average", "on average, whatever was not seen"):
-            simulate = partial(claims, score, draw, words)
-            rows.append(Row((world, "differ", words or "more often"), simulate, seed=world))
+        simulate = partial(claimed, score, draw)
+        for strength, words in enumerate(WORDS[1:], start=1):
+            rows.append(Row((world, "differ", words), simulate, seed=world, least=strength))
     return rows
 
 

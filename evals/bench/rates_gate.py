@@ -142,7 +142,7 @@ SECTIONS = (
         ("cost", "declared", ""),
         (20, 60, 120),
         [
-            Row((world, stop, kind), partial(cost_passes, *numbers), high=0.05 if kind == "false" else 1.0, divisor=4)
+            Row((world, stop, kind), partial(cost_passes, *numbers), high=0.05 if kind == "false" else 1.0)
             for world, stop, kind, *numbers in COSTS
         ],
     ),
@@ -154,7 +154,7 @@ SECTIONS = (
         ("world", ""),
         (20, 60, 120, 240),
         [
-            Row((world, kind), partial(quality_passes, world, loss), high=high, divisor=2)
+            Row((world, kind), partial(quality_passes, world, loss), high=high)
             for world in ("spread", "rare", "uneven")
             for kind, loss, high in (("false", 0.05, 0.05), ("power", 0.0, 1.0))
         ],
@@ -165,7 +165,7 @@ SECTIONS = (
         " conversations that it printed: it passes, or calls the flow worse. Promised .75 at least, whatever the loss.",
         ("true loss",),
         (10, 20),
-        [Row((f"{loss:.2f}",), partial(decided, loss), low=0.75, divisor=2) for loss in (0.0, 0.05, 0.1, 0.15)],
+        [Row((f"{loss:.2f}",), partial(decided, loss), low=0.75) for loss in (0.0, 0.05, 0.1, 0.15)],
     ),
     Section(
         "Regression of a gate",
@@ -192,9 +192,9 @@ SECTIONS = (
             row
             for flows in (5, 12)
             for row in (
-                Row(("equal", str(flows), "false"), partial(left_out, flows, 0.0, True), high=0.05, divisor=2),
-                Row(("one best", str(flows), "false"), partial(left_out, flows, 0.15, True), high=0.05, divisor=2),
-                Row(("one best", str(flows), "power"), partial(left_out, flows, 0.15, False), divisor=2),
+                Row(("equal", str(flows), "false"), partial(left_out, flows, 0.0, True), high=0.05),
+                Row(("one best", str(flows), "false"), partial(left_out, flows, 0.15, True), high=0.05),
+                Row(("one best", str(flows), "power"), partial(left_out, flows, 0.15, False)),
             )
         ],
     ),

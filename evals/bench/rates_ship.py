@@ -3,6 +3,7 @@
 Every run simulates conversations that all flows answer. The first flow is 40 % cheaper. Worlds:
 
     spread      each turn is right with probability .8; all flows share the difficulty of a conversation
+    wide        like spread, two turns; mean differences of conversations have a standard deviation of .36
     rare        one conversation in ten breaks as a whole, the others are equal
     collapse    small gains everywhere, and a collapse that makes the mean loss the margin
     uneven      conversations of 1 to 10 turns, otherwise like spread
@@ -22,7 +23,7 @@ from agentlab.evals.compare.ship import contrasts_of, dominated_flows, winners
 from agentlab.evals.stats.planning import MARGIN
 
 SIZES = (5, 10, 20, 30, 60, 120)
-NOISY = ("spread", "uneven", "others bad")
+NOISY = ("spread", "wide", "uneven", "others bad")
 LONG, LONG_SHARE = 60, 0.01
 LONGEST = {"uneven": 10, "long": LONG}
 """Turns of the longest conversation of the data set, which a sample may miss."""
@@ -51,14 +52,19 @@ def lengths_of(world: str, size: int, random: np.random.Generator) -> np.ndarray
         return random.integers(1, 11, size)
     if world == "long":
         return np.where(random.random(size) < LONG_SHARE, LONG, 1)
-    return np.full(size, 4)
+    return np.full(size, 2 if world == "wide" else 4)
+
+
+def difficulty_of(world: str, size: int, random: np.random.Generator) -> np.ndarray:
+    """Return the probability of a right turn, with mean .8, of each conversation."""
+    return random.beta(*((3.41, 0.8525) if world == "wide" else (4, 1)), size)
 
 
 def shipped(
     world: str, flows: int, qualities: int, loss: float, wanted: bool, size: int, random: np.random.Generator
 ) -> float:
     """Return 1 if the cheap flow is shipped, or if not `wanted` any flow that loses `loss` against another one."""
-    lengths, difficulty = lengths_of(world, size, random), random.beta(4, 1, size)
+    lengths, difficulty = lengths_of(world, size, random), difficulty_of(world, size, random)
     keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]
     prices = random.lognormal(0, 0.4, len(keys))
     names = [*(f"quality_{number}" for number in range(qualities)), "cost_usd"]
@@ -87,7 +93,7 @@ def dominated(
     The first flow loses `losses[0]` in the first quality and costs `price` times as much as the others, which lose
     `losses[1]` in the second quality.
     """
-    lengths, difficulty = lengths_of("spread", size, random), random.beta(4, 1, size)
+    lengths, difficulty = lengths_of("spread", size, random), difficulty_of("spread", size, random)
     keys = [(f"c{number}", turn, 0) for number, length in enumerate(lengths) for turn in range(length)]
     names, sides = ("quality_0", "quality_1", "cost_usd"), []
     for flow in range(flows):
@@ -104,7 +110,6 @@ def dominated(
 def _dominated_rows() -> list[Row]:
     rows = []
     for flows in (2, 5, 12):
-        divisor = 4 if flows == 12 else 2 if flows == 5 else 1
         for world, losses, price, wanted in (
             ("equal", (0.0, 0.0), 1.0, False),
             ("trade", (0.3, MARGIN), 1.5, False),
@@ -112,7 +117,7 @@ def _dominated_rows() -> list[Row]:
         ):
             kind, high = ("power", 1.0) if wanted else ("false", 0.05)
             simulate = partial(dominated, losses, price, wanted, flows)
-            rows.append(Row((world, str(flows), kind), simulate, high=high, divisor=divisor))
+            rows.append(Row((world, str(flows), kind), simulate, high=high))
     return rows
 
 
@@ -121,20 +126,20 @@ def _rows() -> list[Row]:
     for world, sizes, qualities in (
         ("spread", (2, 5, 12), 1),
         ("spread", (2,), 2),
+        ("wide", (2,), 1),
         ("rare", (2, 5, 12), 1),
-        ("collapse", (2, 5), 1),
-        ("uneven", (2, 5), 1),
+        ("collapse", (2, 5, 12), 1),
+        ("uneven", (2, 5, 12), 1),
         ("long", (2,), 1),
         ("others bad", (5, 12), 1),
     ):
         for flows in sizes:
             names = world, str(flows), str(qualities)
-            divisor = 4 if flows == 12 else 2 if flows == 5 else 1
             simulate = partial(shipped, world, flows, qualities)
             false = partial(simulate, MARGIN, False)
-            rows.append(Row((*names, "false"), false, high=0.05, divisor=divisor))
+            rows.append(Row((*names, "false"), false, high=0.05))
             if world != "others bad":
-                rows.append(Row((*names, "power"), partial(simulate, 0.0, True), divisor=divisor))
+                rows.append(Row((*names, "power"), partial(simulate, 0.0, True)))
     return rows
 
 
