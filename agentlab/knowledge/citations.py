@@ -25,7 +25,8 @@ _MARKERS = re.compile(
     rf"(?<![a-zA-Z0-9_)\]=])(?<!= )(?<!return )(?<!>>> ){MARKERS}"
     rf"|(?<=[a-zA-Z0-9_)]){MARKERS}(?=[.,;:!?](?:\s|\Z)|[^\x00-\x7f]|\s*\Z)"
 )
-_SPACE_AND_MARKERS = re.compile(rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})")
+# Compiled when first used, which takes longer than to load the rest of the module.
+_SPACE_AND_MARKERS = rf"(?m:^)(?:{_MARKERS.pattern})[^\S\n]*|(?<![^\S\n])[^\S\n]*(?:{_MARKERS.pattern})"
 _CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]*`)", re.DOTALL)
 _WORD = re.compile(r"[^\W_]+")
 
@@ -56,7 +57,7 @@ def strip_markers(text: str) -> str:
     if "[" not in text:
         return text
     parts = _CODE.split(text)
-    parts[::2] = [_SPACE_AND_MARKERS.sub("", part) for part in parts[::2]]
+    parts[::2] = [re.sub(_SPACE_AND_MARKERS, "", part) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -82,7 +83,7 @@ def _replace_markers(text: str, texts: Mapping[int, str]) -> str:
         return f"{before[0]}{replaced}{after[0]}".replace("  ", " ") if replaced else ""
 
     parts = _CODE.split(text)
-    parts[::2] = [_SPACE_AND_MARKERS.sub(replace, part) for part in parts[::2]]
+    parts[::2] = [re.sub(_SPACE_AND_MARKERS, replace, part) for part in parts[::2]]
     return "".join(parts)
 
 
