@@ -14,6 +14,7 @@ from agentlab.core import plugins
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import data_folder
 from agentlab.models import hub_files, weights
+from agentlab.models.local.trial import stored_trials
 from agentlab.tools.mcp.listing import describe
 from agentlab.tools.mcp.tool_manager import ToolManager
 from agentlab.workbench.settings import settings_of, spec_schema
@@ -64,6 +65,8 @@ def _list_models() -> None:
             echo(f"  local/{name:30} {megabytes:6.0f} MB  {entry.licence}  ({state})")
         for file, sha256 in hub_files.files_here() if kind == "chat" else ():
             echo(f"  local/{file.name}@{sha256[:12]}...  {file.target.stat().st_size / 1e6:.0f} MB  (installed)")
+        for trial in stored_trials() if kind == "chat" else ():
+            echo(f"  trial of {trial.name}: {trial}")
         for name, text in plugins.names(room).items():
             echo(f"  {name + '/...':36} {text}")
 

@@ -42,6 +42,6 @@ async def test_a_file_of_a_hub_and_its_path_are_tried_once_and_answer(
         hub.shutdown()
         hub.server_close()
     assert replies[0] == replies[1] and [call.name for call in replies[0].tool_calls] == [LOOKUP.name]
-    assert len([*(tmp_path / "home" / "trials").iterdir()]) == 1, "the same content is tried once"
+    assert len([*(tmp_path / "home" / "trials").rglob("*.json")]) == 1, "the same content is tried once"
     main(["doctor"])
     assert "chat template of the file; system role; calls tools" in capsys.readouterr().out

@@ -23,18 +23,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from agentlab.core import errors
-from agentlab.core.messages import Completion, FinishReason, Message, Request, Usage
+from agentlab.core.messages import Completion, FinishReason, Message, Request
 from agentlab.models import hub_files, weights
+from agentlab.models.chat_reading import ChatReader
+from agentlab.models.chat_writing import write_messages, write_tools
 from agentlab.models.local import server as llama_server
 from agentlab.models.local import tool_protocol as protocol
-from agentlab.models.local.trial import MEASURED, Trial, file_id, load_or_run
-from agentlab.models.provider import Provider, read_usage
-from agentlab.models.refusals import parse_server_error, read_refusal
+from agentlab.models.local.trial import MEASURED, Trial, file_id, load_or_run, read_template
+from agentlab.models.provider import Provider, wired_tools
+from agentlab.models.refusals import read_refusal, read_server_error
 
 if TYPE_CHECKING:
     from agentlab.core.protocols import Emit
@@ -108,20 +112,17 @@ def seconds_per_call(name: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class WiredPrompt:
+class Exchange:
+    """One call: its body, and what was read of the reply so far."""
+
     body: dict[str, Any]
-    reader: protocol.ReplyReader
-    offers_tools: bool = False
+    request: Request
+    chat: ChatReader
+    own_form: protocol.ReplyReader | None = None
+    """Reader of a text with tool calls in our form; None for plain text and for calls in the form of the template."""
 
 
-@dataclass
-class StreamedReply:
-    reader: protocol.ReplyReader
-    usage: Usage = field(default_factory=Usage)
-    finish: str | None = None
-
-
-class LocalModel(Provider[WiredPrompt, StreamedReply]):
+class LocalModel(Provider[Exchange, Exchange]):
     """A chat model in a child process; each start of the child calls `weights_file` in a thread."""
 
     parallel = 1
@@ -165,18 +166,33 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
                 await self.close()
                 path = await asyncio.to_thread(self._launch)
                 if self._trial is None:
-                    properties = await self._properties()
-                    self._trial = MEASURED
-                    self._trial = await load_or_run(path, self.name, properties, self._try)
+                    self._trial = read_template(self.name, await self._properties())
+                    self._trial = await load_or_run(path, self._trial, self._try)
                     log.info("%s: %s", self.name, self._trial)
 
-    async def _try(self, request: Request) -> Completion:
-        return self.parse(await self._stream(self.translate(request), lambda text: None), request)
+    async def _try(self, request: Request, in_template_form: bool) -> Completion:
+        wired = self._in_template_form(request) if in_template_form else self.translate(request)
+        return self.parse(await self._stream(wired, lambda text: None), request)
 
-    def translate(self, request: Request) -> WiredPrompt:
-        """Build the body of the request. Raises ContextOverflow and BadRequest."""
+    def translate(self, request: Request) -> Exchange:
+        """Build the body of the request, with tools in our form. Raises ContextOverflow and BadRequest."""
         offered = protocol.offered_tools(request)
         messages = protocol.render(request, offered, self.format_tool_result)
+        own_form = protocol.ReplyReader(request, offered) if offered else None
+        return self._exchange(request, messages, protocol.constraint(request, offered, self._model), own_form)
+
+    def _in_template_form(self, request: Request) -> Exchange:
+        """Build the body of the request, with tools, calls and results as the chat template of the file has them."""
+        names = wired_tools(request)
+        messages = write_messages(request.messages, names)
+        for row in messages:
+            row["content"] = protocol.escape_control_tokens(row["content"] or "")
+        # llama.cpp knows no choice of one tool, so the others are not offered.
+        choice = "auto" if request.tool_choice == "auto" else "required"
+        offered = replace(request, tools=protocol.offered_tools(request), tool_choice=choice)
+        return self._exchange(request, messages, write_tools(offered, names), None)
+
+    def _exchange(self, request: Request, messages: Any, tools: Any, own_form: protocol.ReplyReader | None) -> Exchange:
         length = sum(len(message["content"]) for message in messages)
         if length > self._context * MAX_CHARS_PER_TOKEN:
             raise errors.ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
@@ -187,42 +203,47 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             "temperature": request.temperature,
             "seed": request.seed,
             "max_tokens": request.max_tokens,
-            **protocol.constraint(request, offered, self._model),
+            **tools,
         }
         body = {key: value for key, value in body.items() if value is not None}
-        return WiredPrompt(body, protocol.ReplyReader(request, offered), bool(offered))
+        chat = ChatReader(self._model, lambda error: read_server_error(error, self.name))
+        return Exchange(body, request, chat, own_form)
 
-    async def call(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
+    async def call(self, wired: Exchange, emit: Emit) -> Exchange:
         """Stream the reply, after restarting the child if it died; also raises the errors of `start`."""
         await self.start()
         assert self._trial is not None, "an unknown file is tried at its start"
-        if wired.offers_tools and not self._trial.calls_tools:
-            raise errors.BadRequest(
-                "this model calls no tools, as its trial found; use a flow without tools", self.name
-            )
-        if not self._trial.system_role:
-            wired.body["messages"] = protocol.without_system_role(wired.body["messages"])
+        if wired.own_form is not None and not self._trial.calls_tools:
+            raise errors.BadRequest("its trial found that it calls no tools; use a flow without tools", self.name)
+        # Only our form combines tools with a schema of the answer.
+        if wired.own_form is not None and self._trial.prefers_template_form and wired.request.output_schema is None:
+            wired = self._in_template_form(wired.request)
         return await self._stream(wired, emit)
 
-    async def _stream(self, wired: WiredPrompt, emit: Emit) -> StreamedReply:
-        reply = StreamedReply(wired.reader)
-        async with contextlib.aclosing(self._chunks(wired.body)) as chunks:
-            async for chunk in chunks:
-                if chunk.get("usage"):
-                    reply.usage = read_usage(chunk["usage"])
-                for choice in chunk["choices"]:
-                    reply.finish = choice["finish_reason"] or reply.finish
-                    if visible := reply.reader.feed(choice["delta"].get("content") or ""):
-                        emit(visible)
-        return reply
+    async def _stream(self, wired: Exchange, emit: Emit) -> Exchange:
+        if self._trial is not None and not self._trial.system_role:
+            wired.body["messages"] = protocol.without_system_role(wired.body["messages"])
+        async with contextlib.aclosing(self._pieces("POST", "/v1/chat/completions", wired.body)) as pieces:
+            piece = b" "
+            while piece and not wired.chat.is_done:
+                piece = await anext(pieces, b"")
+                text = wired.chat.feed(piece)
+                if visible := wired.own_form.feed(text) if wired.own_form else text:
+                    emit(visible)
+        return wired
 
-    def parse(self, raw: StreamedReply, request: Request) -> Completion:
-        if raw.finish is None:
-            raise errors.Unreachable("the model server ended before the reply was complete", self.name)
-        text, calls = raw.reader.finish()
-        reason: FinishReason = "length" if raw.finish == "length" else "tool_calls" if calls else "stop"
+    def parse(self, raw: Exchange, request: Request) -> Completion:
+        try:
+            completion = raw.chat.completion({wired: name for name, wired in wired_tools(request).items()})
+        except errors.ModelError as problem:
+            raise type(problem)(str(problem), self.name) from None
+        completion = replace(completion, model=self._model)
+        if raw.own_form is None:
+            return completion
+        text, calls = raw.own_form.finish()
+        reason: FinishReason = "length" if completion.finish_reason == "length" else "tool_calls" if calls else "stop"
         message = Message(role="agent", text=text, tool_calls=calls)
-        return Completion(message=message, usage=raw.usage, model=self._model, finish_reason=reason)
+        return replace(completion, message=message, finish_reason=reason, stopped="", thought="")
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> str:
         return protocol.RESULT.format(call=name, text=result)
@@ -236,45 +257,30 @@ class LocalModel(Provider[WiredPrompt, StreamedReply]):
             self._log.close()
             self._log = None
 
-    async def _chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def _pieces(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[bytes, None]:
+        """Yield the pieces of the server's answer."""
         import aiohttp
 
-        url = f"http://127.0.0.1:{self._port}/v1/chat/completions"
         patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         headers = {"Authorization": f"Bearer {self._key}"}
         try:
             # A session belongs to one event loop, so each call opens its own; that costs little next to the model.
             async with (
-                aiohttp.ClientSession(timeout=patience, read_bufsize=1 << 20) as session,
-                session.post(url, json=body, headers=headers) as response,
+                aiohttp.ClientSession(f"http://127.0.0.1:{self._port}", timeout=patience, headers=headers) as session,
+                session.request(method, path, json=body) as response,
             ):
                 if response.status != 200:
-                    raise self._error(await response.text(errors="replace"), response.status)
-                async for line in response.content:
-                    if line.startswith((b"error:", b'data: {"error"')):
-                        raise self._error(line.partition(b":")[2].decode(errors="replace"))
-                    if line.startswith(b"data: {"):
-                        yield json.loads(line[6:])
+                    raise read_refusal(response.status, {}, await response.text(errors="replace"), self.name)
+                async for piece in response.content.iter_any():
+                    yield piece
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise errors.Unreachable(f"lost the model server: {error or type(error).__name__}", self.name) from error
-        except ValueError as error:
-            raise errors.UnreadableAnswer(f"the model server sent invalid JSON: {error}", self.name) from error
 
     async def _properties(self) -> dict[str, Any]:
         """Return llama.cpp's description of the loaded file; {} if it gives none."""
-        import aiohttp
-
-        url, headers = f"http://127.0.0.1:{self._port}/props", {"Authorization": f"Bearer {self._key}"}
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
-            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
-                properties = await response.json()
-                return properties if isinstance(properties, dict) else {}
+        with contextlib.suppress(errors.ModelError, ValueError):
+            return dict(json.loads(b"".join([piece async for piece in self._pieces("GET", "/props")])))
         return {}
-
-    def _error(self, text: str, status: int = 500) -> errors.ModelError:
-        """Return our error for `{"error": {"code", "type", "message"}}`, the inner object, or any other text."""
-        code = parse_server_error(text).code
-        return read_refusal(code if isinstance(code, int) else status, {}, text, self.name)
 
     def _launch(self) -> Path:
         if importlib.util.find_spec("xllamacpp") is None:

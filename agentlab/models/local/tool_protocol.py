@@ -209,13 +209,9 @@ def _reply_schema(request: Request, offered: Tools) -> dict[str, Any]:
 
 
 class ReplyReader:
-    """Reads a reply while it streams, complete or cut off: the text of the answer, or the calls.
-
-    Without tools the whole reply is the answer.
-    """
+    """Reads a reply while it streams, complete or cut off: the text of the answer, or the calls."""
 
     def __init__(self, request: Request, offered: Tools) -> None:
-        self._with_tools = bool(offered)
         self._structured = request.output_schema is not None
         opening = json.dumps({"tool": _answer_name(offered), "text": ""}).removesuffix('"}')
         self._opening = opening.removesuffix('"') if self._structured else opening
@@ -226,8 +222,6 @@ class ReplyReader:
     def feed(self, piece: str) -> str:
         """Take the next piece of the reply and return the part of the answer that became visible."""
         self._raw += piece
-        if not self._with_tools:
-            return piece
         if self._structured or not self._raw.startswith(self._opening):
             return ""
         before = len(self._visible)
@@ -236,8 +230,6 @@ class ReplyReader:
 
     def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text of the answer and the calls; a cut-off call has its raw text in `malformed`."""
-        if not self._with_tools:
-            return self._raw, ()
         if not self._raw.startswith(self._opening):
             return "", self._calls()
         return self._raw[len(self._opening) :].removesuffix("}") if self._structured else self._visible, ()

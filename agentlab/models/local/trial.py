@@ -1,24 +1,25 @@
 """Trial of a model file that the catalogue does not know: can its chat template take a system text, does it call tools?
 
-The chat template is that of the file. The trial makes three short calls when the file is first started. Its result is
-written to `trials/` in AGENTLAB_HOME, by the content of the file, and `agentlab doctor` shows it.
+The chat template is that of the file. The trial makes at most six short calls when the file is first started. Its
+result is written to `trials/` in AGENTLAB_HOME, by the content of the file. `agentlab list models` shows it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlab.core.errors import ModelError
 from agentlab.core.files import open_regular_file, write_atomically
 from agentlab.core.messages import Completion, Message, Request, ToolSpec
+from agentlab.models.provider import UNREADABLE
 from agentlab.models.weights import home
 
 _TOOL = ToolSpec(
@@ -26,8 +27,14 @@ _TOOL = ToolSpec(
     description="Tell the weather in a city.",
     parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 )
-_MAX_TOKENS = 96
-_METADATA_BYTES, _TAIL_BYTES = 2**25, 2**20
+_QUESTION = "What is the weather in Bern?"
+_REQUEST = Request(messages=(), tools=(_TOOL,), temperature=0.0, seed=7, max_tokens=96)
+_METADATA_BYTES = 2**25
+_EDITION = "2"
+"""Folder of the results; another name when the trial makes other calls."""
+Ability = Literal["calls no tools", "calls tools, but not when it should", "calls tools"]
+"""The second: calls a tool after thanks, or none after a question that needs one."""
+_ABILITIES: tuple[Ability, ...] = get_args(Ability)
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -36,17 +43,25 @@ class Trial(Struct, frozen=True, kw_only=True):
     """False for a file without a chat template: llama.cpp then uses ChatML."""
     system_role: bool = True
     """False if the template has no system role: the system text then opens the first user message."""
-    calls_tools: bool = True
-    """False if the model does not write a call even where its output is restricted to one."""
-    chooses: bool = True
-    """False if it calls a tool after thanks, or none after a question that needs one."""
+    own_form: Ability = "calls tools"
+    """Result with tools in our form, a grammar that restricts the reply."""
+    template_form: Ability | None = None
+    """Result with tools in the form of the chat template; None if the template has no tools."""
+
+    @property
+    def calls_tools(self) -> bool:
+        return {self.own_form, self.template_form} & {*_ABILITIES[1:]} != set()
+
+    @property
+    def prefers_template_form(self) -> bool:
+        form = self.template_form
+        return form is not None and _ABILITIES.index(form) > _ABILITIES.index(self.own_form)
 
     def __str__(self) -> str:
         template = "chat template of the file" if self.has_template else "no chat template, so ChatML"
         system = "system role" if self.system_role else "no system role, so the first user message has its text"
-        tools = "calls tools" if self.calls_tools else "calls no tools"
-        choice = "" if self.chooses or not self.calls_tools else ", but not when it should"
-        return f"{template}; {system}; {tools}{choice}"
+        form = f"in the form of its template: {self.template_form}" if self.template_form else "template without tools"
+        return f"{template}; {system}; {self.own_form}; {form}{', which is used' if self.prefers_template_form else ''}"
 
 
 MEASURED = Trial()
@@ -60,52 +75,56 @@ def file_id(file: Path) -> str:
 
 
 def _stored(file: Path) -> Path:
-    """Return the path of a file's result; the hash covers its chat template, which follows the vocabulary."""
+    """Return the path of a file's result; the hash covers its chat template and its first tensors."""
     with open_regular_file(file) as opened:
-        content = hashlib.sha256(opened.read(_METADATA_BYTES))
-        opened.seek(-min(_TAIL_BYTES, file.stat().st_size), os.SEEK_END)
-        content.update(opened.read())
-    return home() / "trials" / f"{content.hexdigest()[:24]}.json"
+        return home() / "trials" / _EDITION / f"{hashlib.sha256(opened.read(_METADATA_BYTES)).hexdigest()[:24]}.json"
 
 
 def stored_trials() -> list[Trial]:
     """Return the results of all trials; a damaged one is left out."""
     trials = []
-    for file in sorted((home() / "trials").glob("*.json")):
+    for file in sorted((home() / "trials" / _EDITION).glob("*.json")):
         with suppress(OSError, msgspec.MsgspecError):
             trials.append(msgspec.json.decode(file.read_bytes(), type=Trial))
     return trials
 
 
-async def load_or_run(
-    file: Path, name: str, properties: Mapping[str, Any], ask: Callable[[Request], Awaitable[Completion]]
-) -> Trial:
+def read_template(name: str, properties: Mapping[str, Any]) -> Trial:
+    """Return the result before any call; `properties` are those of llama.cpp's server."""
+    can = properties.get("chat_template_caps") or {}
+    return Trial(
+        name=name,
+        has_template=bool(properties.get("chat_template")),
+        system_role=bool(can.get("supports_system_role", True)),
+        template_form=_ABILITIES[0] if can.get("supports_tools") else None,
+    )
+
+
+async def load_or_run(file: Path, template: Trial, ask: Callable[[Request, bool], Awaitable[Completion]]) -> Trial:
     """Return the stored result for the file, or make the trial with `ask` and store its result.
 
-    `properties` are those of llama.cpp's server: `chat_template` and `chat_template_caps`.
+    `ask` takes a request, and True for tools in the form of the template.
     """
     stored = _stored(file)
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(stored.read_bytes(), type=Trial)
-    trial = Trial(
-        name=name,
-        has_template=bool(properties.get("chat_template")),
-        system_role=bool((properties.get("chat_template_caps") or {}).get("supports_system_role", True)),
-        calls_tools=await _calls(ask, "What is the weather in Bern?", "required"),
-        chooses=await _calls(ask, "What is the weather in Bern?", "auto") and not await _calls(ask, "Thanks!", "auto"),
-    )
+    in_template = None if template.template_form is None else await _ability(ask, True)
+    trial = replace(template, own_form=await _ability(ask, False), template_form=in_template)
     stored.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(stored, msgspec.json.encode(trial).decode())
     return trial
 
 
-async def _calls(ask: Callable[[Request], Awaitable[Completion]], text: str, choice: str) -> bool:
-    message = Message(role="user", text=text)
-    request = Request(
-        messages=(message,), tools=(_TOOL,), tool_choice=choice, temperature=0.0, seed=7, max_tokens=_MAX_TOKENS
-    )
-    try:
-        calls = (await ask(request)).message.tool_calls
-    except ModelError:
-        return False
-    return bool(calls) and all(call.name == _TOOL.name and call.malformed is None for call in calls)
+async def _ability(ask: Callable[[Request, bool], Awaitable[Completion]], in_template_form: bool) -> Ability:
+    async def calls(text: str, choice: str) -> bool:
+        request = replace(_REQUEST, messages=(Message(role="user", text=text),), tool_choice=choice)
+        try:
+            made = (await ask(request, in_template_form)).message.tool_calls
+        except (ModelError, *UNREADABLE):
+            return False
+        return bool(made) and all(call.name == _TOOL.name and call.malformed is None for call in made)
+
+    if not await calls(_QUESTION, "required"):
+        return "calls no tools"
+    chooses = await calls(_QUESTION, "auto") and not await calls("Thanks!", "auto")
+    return "calls tools" if chooses else "calls tools, but not when it should"
