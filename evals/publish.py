@@ -28,7 +28,7 @@ it was run: [study_plan.md](study_plan.md); what it says about which flow to use
 recorded, and what was not expected: [LOG.md](LOG.md); as a picture: [study.svg](study.svg). Latency is no measure here:
 the machine did other work meanwhile, and the model stood still at times.
 
-The sections assistant, laws, memory and research are made by today's code. There intervals assume no
+The sections assistant, laws, memory and research are graded on 2026-11-26, from recordings. There intervals assume no
 distribution and count one unseen conversation, so a difference may be shown while its interval contains 0
 ([error_rates.md](error_rates.md)). The sections mtrag_human, pyfaq and squad2 keep the intervals of their recording
 (bootstrap), which are narrower; their ranks are taken back. `p adj.` is adjusted over all that decides in one
