@@ -189,6 +189,16 @@ def test_print_keeps_dots_and_columns(show):
     assert page.locator("#verdict button").first.is_hidden()
 
 
+@pytest.mark.parametrize(("name", "beside"), [("fails", True), ("eight", False)])
+def test_paper_shows_few_flows_side_by_side_and_many_below_each_other(show, name, beside):
+    page = show(name, 718)
+    page.emulate_media(media="print")
+    first, second = (page.locator(f"{ROWS} >> nth=0").locator(".cell").nth(n).bounding_box() for n in (0, 1))
+    assert (first["y"] == second["y"]) is beside
+    assert page.locator("#matrix .heads").is_visible() is beside
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+
+
 @pytest.mark.parametrize("type_", ["SVG", "PNG"])
 @pytest.mark.parametrize("figure", ["plot", "forest", "phases"])
 def test_a_figure_is_copied_or_saved_with_its_finding(show, figure, type_):

@@ -8,7 +8,7 @@ const WORDS = [
   ["failed", "turns without a reply; a failed turn scores 0"],
   ["decides", "reason for or against a flow"],
   ["primary measure", "may ship or block a flow; other measures are only reported"],
-  ["difference shown", "the test rejects chance; not shown is not equal"],
+  ["difference shown", "the test rejects chance; a difference that is not shown may exist"],
   ["cause", "what went wrong in a turn, by a fixed rule"],
   ["slice", "the turns with one property; its means are a hint, not a test"],
   ["flows disagree", "scores of a turn that differ by .5 or more"],
@@ -177,7 +177,7 @@ function drawMatrix() {
   const top = h("div", { class: "heads", role: "rowgroup" }, h("div", { class: "row top", role: "row" }, h("div", { role: "columnheader" }, "asked"), heads)), across = h("div", { class: "scroll" }, body);
   // The head of the columns sticks to the page, and follows the rows sideways.
   across.addEventListener("scroll", () => { top.scrollLeft = across.scrollLeft; });
-  const table = h("div", { class: "table", role: "table", "aria-label": "Turns by flows" }, top, across);
+  const table = h("div", { class: flows.length < 5 ? "few" : "", role: "table", "aria-label": "Turns by flows" }, top, across);
   table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
   const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].name}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
