@@ -70,18 +70,19 @@ function matches(row) {
   return values.length > 1 && Math.max(...values) - Math.min(...values) >= 0.5;
 }
 
-// The rows to show: failed turns first, then the worst values, then the largest differences between flows.
-function matchingRows(flows = chosen()) {
+// The rows to show, each with its order: failed turns first, then the worst values, then the largest differences.
+const byOrder = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
+function orderedRows(flows) {
   const isPlayed = (row) => flows.some((flow) => seriesOf[flow].some((one) => at(D.series[one].has_turn, row)));
   const failed = (row) => flows.some((flow) => struck.failed?.get(row)?.has(flow));
-  const order = (row) => {
+  return all(D.rows.turn.length).filter((row) => isPlayed(row) && matches(row)).map((row) => {
     const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null), low = Math.min(...values), high = Math.max(...values);
     return [failed(row) ? 0 : 1, !values.length ? 9 : D.measures[state.measure].higher ? low : -high, values.length ? low - high : 0, row];
-  };
-  const rows = all(D.rows.turn.length).filter((row) => isPlayed(row) && matches(row)).map(order);
-  return rows.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3]).map((each) => each[3]);
+  });
 }
 
+const matchingRows = () => orderedRows(chosen()).sort(byOrder).map((each) => each[3]);
+const worstRow = (flow) => orderedRows([flow]).reduce((worst, each) => (worst && byOrder(worst, each) < 0 ? worst : each), null)?.[3];
 let worstOf = null;
 function worstTurn(flow) {
   const row = worstOf[flow];
@@ -94,7 +95,7 @@ function drawTop() {
   const [run] = D.runs;
   byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode} `, h("a", { href: "#words", onclick: () => { byId("words").open = true; } }, "what the words mean")), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
-  worstOf ||= D.flows.map((_, flow) => matchingRows([flow])[0]);
+  worstOf ||= D.flows.map((_, flow) => worstRow(flow));
   const titles = ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"];
   const cells = (row, flow) => [...row.slice(1, 4), row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
   const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
