@@ -13,7 +13,8 @@ from rich.console import Console
 from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
-from agentlab.evals.compare.headline import NUMBERS, Verdict, recommend
+from agentlab.evals.compare.flow_numbers import NUMBERS
+from agentlab.evals.compare.headline import Verdict, recommend
 from agentlab.evals.compare.measure_verdict import ESTIMAND
 from agentlab.evals.report.show import worst_turn
 from agentlab.evals.report.tables import new_console, print_commands, print_line, print_table

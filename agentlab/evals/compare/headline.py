@@ -21,6 +21,7 @@ from typing import NamedTuple
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.epochs import PASS_THRESHOLD
 from agentlab.evals.compare.family import MIN_DIFFERING
+from agentlab.evals.compare.flow_numbers import FlowNumbers, flow_numbers
 from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
@@ -31,7 +32,6 @@ from agentlab.evals.store.measures import (
     is_quality,
     measure,
     primary_family,
-    score_text,
 )
 from agentlab.evals.store.run import StoredRun, notes_on_judges
 
@@ -45,26 +45,6 @@ WEAKNESS = {
     "answered": "declines {:.0%} of what it could answer",
     "refusal_accuracy": "answers {:.0%} of what it should decline",
 }
-
-
-NUMBERS = ("flow", "right", "failed", "cost a turn", "calls", "tokens", "seconds", "decides")
-"""Titles of the fields of `FlowNumbers`."""
-
-
-class FlowNumbers(NamedTuple):
-    """Numbers of a flow as every surface prints them; "-" is unknown."""
-
-    flow: str
-    right: str
-    """Mean of the answer measure with its 95 % interval."""
-    failed: str
-    cost: str
-    """Dollars of a turn, or its tokens if a flow has no price."""
-    calls: str
-    tokens: str
-    seconds: str
-    decides: str
-    """Reason for or against the flow."""
 
 
 class Verdict(NamedTuple):
@@ -367,20 +347,7 @@ class _Field:
         flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
         priced = all(each.per_turn("cost_usd") for each in flows.values())
         for name, each in flows.items():
-            own = {cost: each.per_turn(cost) for cost in ("cost_usd", "llm_calls", "input_tokens", "output_tokens")}
-            tokens = [own["input_tokens"], own["output_tokens"]]
-            total = "-" if None in tokens else f"{sum(filter(None, tokens)):,.0f}"
-            dollars, latency = own["cost_usd"] if priced else None, each.latency_s["mean"]
-            yield FlowNumbers(
-                flow=name,
-                right=score_text(each.scores.get(self.answer or "")),
-                failed=f"{each.errors} of {each.turns}",
-                cost=f"{total} tokens" if dollars is None else f"${dollars:.2g}",
-                calls="-" if own["llm_calls"] is None else f"{own['llm_calls']:.2f}",
-                tokens=total,
-                seconds="-" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2f}",
-                decides=self._decides(name, kind, flow),
-            )
+            yield flow_numbers(name, each, self.answer, self._decides(name, kind, flow), priced=priced)
 
     def _decides(self, name: str, kind: str, flow: str | None) -> str:
         if name in self.failures:

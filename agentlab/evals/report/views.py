@@ -16,7 +16,7 @@ from typing import Literal
 
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import check_names
-from agentlab.evals.compare.headline import NUMBERS
+from agentlab.evals.compare.flow_numbers import NUMBERS
 from agentlab.evals.report.content import Content, FlowSeries, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
