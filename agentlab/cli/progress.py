@@ -105,7 +105,7 @@ def line_of(item: StreamItem, *, hides_reply: bool = False) -> str:
     With `hides_reply`, the line of a call that writes the reply leaves its text out, because it is shown elsewhere.
     """
     match item:
-        case TurnStarted(asked=message):
+        case TurnStarted(message=message):
             return f"asked: {_short(message.text)}"
         case StepEnded(event=event) if event.is_billable or isinstance(event, Decision):
             failed = f"FAILED: {_short(event.error)}" if event.error else ""

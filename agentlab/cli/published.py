@@ -43,7 +43,7 @@ def import_answers(arguments: argparse.Namespace) -> None:
     options = {"dataset": arguments.dataset, "primary": arguments.primary, "note": _note}
     with Display() as display:
         run = import_predictions(source, out, **options, on_progress=display.count)
-    show_run(run, at_most=COMPARED_AT_ONCE)
+    show_run(run, max_turns=COMPARED_AT_ONCE)
 
 
 def reproduce(arguments: argparse.Namespace) -> int:

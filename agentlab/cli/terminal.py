@@ -28,17 +28,17 @@ MAX_COMPARED_TURNS = 1_000_000
 """A comparison holds every turn in memory; the table of a run does not."""
 
 
-def show_run(run: Run, show_all: bool = False, at_most: int = MAX_COMPARED_TURNS) -> None:
+def show_run(run: Run, show_all: bool = False, max_turns: int = MAX_COMPARED_TURNS) -> None:
     """Print the headline of a run, a row of numbers for each flow, and the most important evidence.
 
     With `show_all` print every bullet, every measure with its interval at 95 %, and causes. A run of more than
-    `at_most` turns is not compared.
+    `max_turns` turns is not compared.
     """
     console = new_console()
     result = run.result
     title = f"{', '.join(result.datasets)} on {result.model}"
     turns = max((each.turns for each in result.flows.values()), default=0)
-    verdict = recommend(run)[0] if result.turns <= at_most else None
+    verdict = recommend(run)[0] if result.turns <= max_turns else None
     if verdict:
         print_headline(console, verdict)
         flows = f" x {len(result.flows)} flows" if len(result.flows) > 1 else ""

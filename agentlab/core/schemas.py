@@ -33,7 +33,7 @@ _TYPES = {
     "boolean": ("boolean", "bool"),
     "null": ("null", "none", "nonetype", "void"),
 }
-_KNOWN = {spelling: name for name, spellings in _TYPES.items() for spelling in spellings}
+_TYPE_NAMES = {spelling: name for name, spellings in _TYPES.items() for spelling in spellings}
 _MAX_DEPTH = 12
 _MAX_PARTS = 2000
 _MAX_ITEMS = 64
@@ -198,7 +198,7 @@ def _with_siblings(option: Any, node: Mapping[str, Any]) -> Any:
 def _type_names(node: Mapping[str, Any]) -> list[str]:
     declared = node.get("type")
     spelled = declared if isinstance(declared, list) else [declared]
-    names = [_KNOWN[s.strip().lower()] for s in spelled if isinstance(s, str) and s.strip().lower() in _KNOWN]
+    names = [_TYPE_NAMES[s.strip().lower()] for s in spelled if isinstance(s, str) and s.strip().lower() in _TYPE_NAMES]
     names = names or [name for name, keyword in (("object", "properties"), ("array", "items")) if keyword in node][:1]
     return list(dict.fromkeys([*names, "null"] if node.get("nullable") is True else names))
 

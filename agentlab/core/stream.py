@@ -34,7 +34,7 @@ class StreamItem(Struct, frozen=True):
 
 
 class TurnStarted(StreamItem, frozen=True, tag="turn_begun"):
-    asked: UserTurn
+    message: UserTurn
 
 
 class StepStarted(StreamItem, frozen=True, tag="step_begun"):

@@ -156,7 +156,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
 
 
 def load_own_yaml(text: str) -> Any:
-    """Return the values of a YAML file of the package, which nobody else wrote: ten times as fast as `parse_yaml`."""
+    """Return the values of a YAML file of the package: ten times as fast as `parse_yaml`, which checks it."""
     import yaml
 
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe

@@ -1,7 +1,7 @@
 """Formats cells of a spreadsheet as it shows them: 7 as 007, 1.5 as 1.50, a date by its pattern.
 
-as_shown(7, "000")                            # "007"
-as_shown(datetime(2024, 3, 1), "dd.mm.yyyy")  # "01.03.2024"
+as_displayed(7, "000")                            # "007"
+as_displayed(datetime(2024, 3, 1), "dd.mm.yyyy")  # "01.03.2024"
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOCAL_DATES = ("mm-dd-yy", "General")
 _NUMBER = re.compile(r"[#0?,]*[0?#](?:\.([0?#]+))?")
 
 
-def as_shown(value: Any, pattern: str) -> str:
+def as_displayed(value: Any, pattern: str) -> str:
     """Return the text of a cell; an unusual pattern gives the plain value."""
     pattern = pattern.split(";")[0]
     if isinstance(value, (datetime, date, time)):

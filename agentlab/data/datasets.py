@@ -73,10 +73,10 @@ class Dataset:
         """Return the first `limit` conversations, or with `seed` a stratified sample of them, as a data set."""
         if limit is None:
             return self
-        drawn = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
-        names = {conversation.id for conversation in drawn}
+        subset = self.conversations[:limit] if seed is None else _stratified(self.conversations, limit, seed)
+        names = {conversation.id for conversation in subset}
         left_out = (len(each.scored_turns) for each in self.conversations if each.id not in names)
-        return replace(self, conversations=tuple(drawn), max_turns=max(self.max_turns, *left_out, 0))
+        return replace(self, conversations=tuple(subset), max_turns=max(self.max_turns, *left_out, 0))
 
     def __repr__(self) -> str:
         return (
@@ -107,8 +107,8 @@ def _stratified(conversations: Sequence[Conversation], limit: int, seed: int) ->
         quotas[name] += 1
     chosen: set[str] = set()
     for name in sorted(strata):
-        drawn = random.Random(f"{seed}/{name}").sample(strata[name], quotas[name])
-        chosen.update(conversation.id for conversation in drawn)
+        sample = random.Random(f"{seed}/{name}").sample(strata[name], quotas[name])
+        chosen.update(conversation.id for conversation in sample)
     return [conversation for conversation in conversations if conversation.id in chosen]
 
 

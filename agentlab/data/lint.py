@@ -182,7 +182,7 @@ def _leak_location(words: Sequence[str], conversation: Conversation, number: int
 def _duplicates(dataset: Dataset) -> Iterator[str]:
     """Yield equal conversations, and equal turns with contradictory expectations."""
     numbers: dict[tuple[object, ...], int] = {}
-    """Numbers of beginnings; each turn extends a beginning to another one."""
+    """Numbers of conversation prefixes; each turn makes a longer prefix."""
     seen: dict[int, tuple[Conversation, int]] = {}
     for conversation in dataset.conversations:
         tools = json.dumps([tool.model_dump() for tool in conversation.tools]) if conversation.tools else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-_FEWEST_PAGES = 3
+_MIN_PAGES = 3
 
 
 def remove_repeated(
@@ -18,10 +18,10 @@ def remove_repeated(
     """
     lines = [page.split("\n") for page in pages]
     counts = Counter(line for each in lines for line in {form(line) for line in each})
-    fewest = max(_FEWEST_PAGES, len(pages) // 2 + 1)
+    min_pages = max(_MIN_PAGES, len(pages) // 2 + 1)
     bodies, removed = [], dict[str, None]()
     for page, each in zip(pages, lines, strict=True):
-        own = [index for index, line in enumerate(each) if form(line) and counts[form(line)] < fewest]
+        own = [index for index, line in enumerate(each) if form(line) and counts[form(line)] < min_pages]
         start, end = (min(own[0], max_lines), max(own[-1] + 1, len(each) - max_lines)) if own else (0, len(each))
         edges = [line.strip() for line in (*each[:start], *each[end:]) if line.strip()]
         bodies.append("\n".join(each[start:end]) if edges else page)

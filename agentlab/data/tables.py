@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from agentlab.core.errors import needs
 from agentlab.core.files import read_bytes
-from agentlab.data.cell_formats import as_shown
+from agentlab.data.cell_formats import as_displayed
 from agentlab.data.columns import find_header, names_of_columns, plain
 from agentlab.data.encodings import decode
 from agentlab.data.office_files import open_office_file
@@ -143,7 +143,7 @@ def _sheet_rows(sheet: Any) -> Sequence[Sequence[str]]:
     if sheet.max_row * sheet.max_column > _MAX_CELLS:
         size = f"{sheet.max_row:,} rows and {sheet.max_column:,} columns"
         raise ValueError(f"sheet {sheet.title!r} spans {size}; delete what is outside the table")
-    rows = [[as_shown(c.value, getattr(c, "number_format", "General")) for c in row] for row in sheet.iter_rows()]
+    rows = [[as_displayed(c.value, getattr(c, "number_format", "General")) for c in row] for row in sheet.iter_rows()]
     for merged in sheet.merged_cells.ranges:
         for row in rows[merged.min_row : merged.max_row]:  # a merged cell counts for each row that it spans
             row[merged.min_col - 1] = rows[merged.min_row - 1][merged.min_col - 1]

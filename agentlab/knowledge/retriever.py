@@ -3,7 +3,7 @@
     async def search(query, *, top_k, doc_ids):     # my_search.py, with `retrieval: {method: ./my_search.py}`
         return [{"doc_id": "loans", "text": "A member may take home eight books."}]
 
-A search of such a function is recorded, because nobody can repeat it. A replay needs neither the function nor what it
+A search of such a function is recorded, because it cannot be repeated. A replay needs neither the function nor what it
 searches.
 """
 

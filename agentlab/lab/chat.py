@@ -156,12 +156,12 @@ class Chat:
         return self._loop.run_coroutine(self._receipts(wait_s))
 
     async def _receipts(self, wait_s: float) -> list[str]:
-        tells = False
+        states_fact = False
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._finish_background(), wait_s)
-            tells = any(read_intent(row.turn.user) == "tells" for row in self.log.rows[-1:])
+            states_fact = any(read_intent(row.turn.user) == "tells" for row in self.log.rows[-1:])
         never = f"not kept: {self.variant.label} does not write to memory; /remember TEXT stores a fact"
-        otherwise = never if tells and self.variant.memory is not None else ""
+        otherwise = never if states_fact and self.variant.memory is not None else ""
         window = getattr(self.variant.settings, "history", 0)
         return self.log.receipts(self.trace.events, self._bench.spec.files is not None, otherwise, window)
 

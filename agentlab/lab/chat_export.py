@@ -109,14 +109,14 @@ class ChatLog:
         """Open the recordings of this conversation; return None if only the lab records."""
         return None if self.calls is None else Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
-    def receipts(self, events: Sequence[Event], keeps_files: bool, otherwise: str, limit: object) -> list[str]:
+    def receipts(self, events: Sequence[Event], edits_files: bool, otherwise: str, limit: object) -> list[str]:
         """Return the receipts of the conversation's events since the last call; `otherwise` if they have none.
 
         A line follows after the turn from which on a prompt with `limit` messages leaves out some of them.
         """
         new = events[self._n_receipted :]
         self._n_receipted = len(events)
-        lines = receipts(new, keeps_files) or [otherwise] * bool(new and otherwise)
+        lines = receipts(new, edits_files) or [otherwise] * bool(new and otherwise)
         if type(limit) is int and limit and 0 < len(self.messages) - limit <= len(self.rows[-1].stored):
             lines.append(f"from now on a prompt has only the last {limit} messages; the chat keeps all of them")
         return lines

@@ -113,7 +113,7 @@ class Lab:
         labels = [variant.label for variant in bench.variants]
         gate_options = {name: options.pop(name) for name in GATE_OPTIONS if name in options}
         gate = SequentialGate(baseline, current, spec.primary, labels, spec.mode, **gate_options)
-        finished = await run(bench, watch=gate, **options)
+        finished = await run(bench, observer=gate, **options)
         return Run.of(finished), gate.verdict(finished)
 
     def chat(self, flow: str | None = None, *, model: str | None = None, **options: Any) -> Chat:

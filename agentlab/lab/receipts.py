@@ -17,17 +17,17 @@ from agentlab.core.messages import ToolCall
 from agentlab.tools.memory import NEAR_FACT
 
 
-def receipts(events: Iterable[Event], keeps_files: bool) -> list[str]:
+def receipts(events: Iterable[Event], edits_files: bool) -> list[str]:
     """Return the lines of the writes to memory and files among `events`, in their order.
 
     A write that succeeds removes the lines of the failed attempts before it in its turn.
     """
-    lines = [(event, one_line(line)) for event in events if (line := _receipt(event, keeps_files))]
+    lines = [(event, one_line(line)) for event in events if (line := _receipt(event, edits_files))]
     writes = {event.turn: event.id for event, line in lines if line.startswith("kept")}
     return list(dict.fromkeys(x for e, x in lines if not x.startswith("not kept") or e.id > writes.get(e.turn, -1)))
 
 
-def _receipt(event: Event, keeps_files: bool) -> str:
+def _receipt(event: Event, edits_files: bool) -> str:
     match event:
         case MemoryOp(op="remember" | "revise", written=True):
             return f"kept: {event.text}"
@@ -43,7 +43,7 @@ def _receipt(event: Event, keeps_files: bool) -> str:
             return "" if NEAR_FACT in event.why else f"not kept: {event.why}"
         case Notice(name=notice) if notice in (MEMORY_UNAVAILABLE, BACKGROUND_FAILED):
             return f"not kept: {event.text.rpartition('MemoryUnavailable: ')[2]}"
-        case ToolRun(call=ToolCall(name="write_file"), error=None) if not keeps_files:
+        case ToolRun(call=ToolCall(name="write_file"), error=None) if not edits_files:
             path = event.call.arguments.get("file_path")
             return f"{path} ends with this chat; name a folder for files that stay: --files FOLDER"
     return ""

@@ -19,7 +19,7 @@ _SLACK = 1e-5
 
 
 class Store(Protocol):
-    """Storage behind a table; the table writes to it before it changes itself."""
+    """Storage behind a table; the table changes after each write."""
 
     def write_rows(self, facts: Sequence[Fact], vectors: Sequence[Vector], replaces: str | None) -> None:
         """Store facts; a single fact may replace the one with the id `replaces`."""

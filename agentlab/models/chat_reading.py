@@ -249,13 +249,13 @@ class ChatReader:
         thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if self._thoughts.get(name)), "")
         answer, spelled_out = split_thought(text, is_split=bool(thought))
         finish = _FINISH.get(self._finish.lower(), "other" if self._finish else "stop")
-        calls, is_cut = self._whole_calls(tool_names, finish == "length")
+        calls, is_truncated = self._whole_calls(tool_names, finish == "length")
         stopped = f"the server stopped the reply: {self._finish[:80]}" if finish == "other" else ""
         if not calls:
             answer, markup = split_tool_markup(answer)
             if markup:
                 finish, stopped = "other", f"the server does not read this model's calls, such as {markup[:200]}"
-        elif not is_cut:
+        elif not is_truncated:
             finish = "tool_calls"
         if not calls and finish == "tool_calls":
             finish = "stop"
@@ -273,7 +273,7 @@ class ChatReader:
             stopped=stopped,
         )
 
-    def _whole_calls(self, tool_names: Mapping[str, str], is_cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
+    def _whole_calls(self, tool_names: Mapping[str, str], is_truncated: bool) -> tuple[tuple[ToolCall, ...], bool]:
         """Return the calls, each with its own id, and whether a call was cut off and left out."""
         made: dict[str, ToolCall] = {}
         self._calls.sort(key=lambda call: -1 if call.index is None else call.index)
@@ -281,7 +281,7 @@ class ChatReader:
             call_id = call.id if call.id and call.id not in made else f"{call.id or 'call'}_{index}"
             name = tool_names.get(call.name) or tool_names.get(plain_name(call.name)) or call.name
             read = read_call(call_id, name, call.arguments)
-            if not (is_cut and read.malformed is not None):
+            if not (is_truncated and read.malformed is not None):
                 made[call_id] = replace(read, extra={"openai": call.extra}) if call.extra else read
         return tuple(made.values()), len(made) < len(self._calls)
 
@@ -331,7 +331,7 @@ def read_parts(content: Any) -> tuple[str, str]:
         elif isinstance(part, (int, float)) and not isinstance(part, bool):
             text += str(part)
         else:
-            raise UnreadableAnswer("the server sent a content that is no text")
+            raise UnreadableAnswer("the server sent content that is not text")
     return text, thought
 
 

@@ -300,10 +300,10 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
         signature = base64.b64encode(part.thought_signature or b"").decode()
         if part.function_call is not None:
             name, given, arguments = part.function_call.name or "", part.function_call.id, part.function_call.args
-            taken = [*call_ids, *(call.id for call in calls)]
-            own_id = {"id": True} if given and given not in taken else {}
+            used_ids = [*call_ids, *(call.id for call in calls)]
+            own_id = {"id": True} if given and given not in used_ids else {}
             extra = own_id | ({"signature": signature} if signature else {})
-            made = ToolCall(id=given if own_id else next(_new_ids(taken)), name=tool_names.get(name, name))
+            made = ToolCall(id=given if own_id else next(_new_ids(used_ids)), name=tool_names.get(name, name))
             calls.append(replace(made, arguments=arguments or {}, extra={"gemini": extra} if extra else {}))
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):

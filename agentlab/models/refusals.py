@@ -173,7 +173,7 @@ def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> 
 
 
 def address_hint(address: str) -> str:
-    """Return what is probably wrong with the address of a server that responds with 404."""
+    """Return the probable error in the address of a server that responds with 404."""
     path = urlsplit(address).path.rstrip("/")
     if path.endswith(("/completions", "/embeddings")):
         return "; end the address before /chat/completions"

@@ -34,8 +34,8 @@ class FlowAnswer:
         """Events that get a line, in order of their start, each with its depth in the tree."""
         depth: dict[int | None, int] = {}
         for event in self.events:
-            depth[event.id] = depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
-        return [(depth[event.id], event) for event in self.events if isinstance(event, render.SHOWN)]
+            depth[event.id] = depth.get(event.parent, -1) + isinstance(event, render.RENDERED_EVENTS)
+        return [(depth[event.id], event) for event in self.events if isinstance(event, render.RENDERED_EVENTS)]
 
     @property
     def events(self) -> list[Event]:

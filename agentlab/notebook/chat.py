@@ -74,7 +74,7 @@ class ChatWidget(ChatForm):
         self._saved_page: Any = None
         """Display of the saved page, once the widget is shown."""
         self._columns: list[ChatColumn] = []
-        self._asked: list[UserQuestion] = []
+        self._open_questions: list[UserQuestion] = []
         """Questions of MCP servers that the next typed lines answer."""
         self._cases = DEFAULT_CASE_FOLDER
         self.flow.observe(partial(self._flow_chosen, self.model), "value")
@@ -139,9 +139,9 @@ class ChatWidget(ChatForm):
 
     def _send_typed(self) -> None:
         text = self.ask.value.strip()
-        if self._asked and self.is_busy:
+        if self._open_questions and self.is_busy:
             self.ask.value = ""
-            self._asked.pop(0).reply(text)
+            self._open_questions.pop(0).reply(text)
         elif text and not self.is_busy:
             self.ask.value = ""
             self.go_to_end()
@@ -157,7 +157,7 @@ class ChatWidget(ChatForm):
         self._send_typed()
 
     def _ask(self, question: UserQuestion) -> None:
-        self._asked.append(question)
+        self._open_questions.append(question)
         self.transcript.mark(question.text)
         self.send_button.disabled = False
 
@@ -226,7 +226,7 @@ class ChatWidget(ChatForm):
         try:
             answers = await asyncio.gather(*(turn.show(text, **by) for turn in turns))
         finally:
-            self._asked.clear()
+            self._open_questions.clear()
             self.show_busy(False)
         for turn, answer in zip(turns, answers, strict=True):
             self.lab.loop.submit(turn.show_receipts())

@@ -16,7 +16,7 @@ from agentlab.core.events import Decision, Event, MemoryOp, ModelCall, Search, T
 from agentlab.core.messages import ToolCall
 from agentlab.core.trace import whole
 
-SHOWN = (ModelCall, Search, ToolRun, MemoryOp, Decision)
+RENDERED_EVENTS = (ModelCall, Search, ToolRun, MemoryOp, Decision)
 """Events that get a line; the others group these or repeat them."""
 
 MAX_TEXT_CHARS = 20_000

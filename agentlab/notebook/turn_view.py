@@ -30,7 +30,7 @@ from agentlab.notebook.chat_column import ChatColumn
 from agentlab.notebook.controls import WRAPS, button, html
 
 BETWEEN_DRAWINGS = 0.1
-ASKED = "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px; margin-bottom: 4px"
+QUESTION_STYLE = "background: var(--jp-layout-color2, #eee); border-radius: 6px; padding: 4px 10px; margin-bottom: 4px"
 
 
 class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hints
@@ -44,8 +44,8 @@ class Steps(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no type hi
 
     def on_step(self, item: StepStarted | StepEnded) -> None:
         event = item.event
-        self._depth[event.id] = self._depth.get(event.parent, -1) + isinstance(event, render.SHOWN)
-        if not isinstance(event, render.SHOWN):
+        self._depth[event.id] = self._depth.get(event.parent, -1) + isinstance(event, render.RENDERED_EVENTS)
+        if not isinstance(event, render.RENDERED_EVENTS):
             return
         if event.id not in self._lines:
             self._lines[event.id] = ipywidgets.HTML(layout={"margin": f"0 0 0 {1.2 * self._depth[event.id]}em"})
@@ -159,6 +159,6 @@ class Columns(ipywidgets.VBox):  # type: ignore[misc]
 
 def side_by_side(question: str, turns: Sequence[TurnView]) -> Any:
     """Return a question with one column per flow below it."""
-    heading = ipywidgets.HTML(render.html_text(question, ASKED))
+    heading = ipywidgets.HTML(render.html_text(question, QUESTION_STYLE))
     columns = ipywidgets.HBox(turns, layout={**WRAPS, "grid_gap": "14px"})
     return ipywidgets.VBox([heading, columns], layout={"margin": "0 0 14px 0"})

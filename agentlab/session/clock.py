@@ -48,7 +48,7 @@ class Clock:
         self._now = 0.0
         self._last_end = 0.0
         """Modelled time at which the last event ended."""
-        self._began: dict[int, float] = {}
+        self._started: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._children: dict[int, list[Event]] = {}
         self._turn_scope = Scope()
@@ -79,7 +79,7 @@ class Clock:
         self._turn_task = _running_task()
         self._turn_scope = Scope(turn=turn)
         self._now = self._last_end
-        self._began.clear()
+        self._started.clear()
 
     @property
     def elapsed(self) -> float:
@@ -88,14 +88,14 @@ class Clock:
 
     def _time_at(self, scope: Scope) -> float:
         if not scope.after:
-            return self._now if scope.parent is None else self._began.get(scope.parent, self._now)
+            return self._now if scope.parent is None else self._started.get(scope.parent, self._now)
         return max([self._ended.get(before, 0.0) for before in scope.after])
 
     def open(self, phase: Phase | None) -> dict[str, Any]:
         """Return the first fields of an event that starts now."""
         scope = self.scope
         event_id = self.trace.next_id()
-        self._began[event_id] = start = self._time_at(scope)
+        self._started[event_id] = start = self._time_at(scope)
         return {
             "id": event_id,
             "phase": phase,
@@ -129,7 +129,7 @@ class Clock:
         if self.stream.has_listeners and kind not in (Decision, Notice):
             self.stream.emit(StepStarted(outer.turn, kind(**opened, **facts)))
         self.scope = Scope(outer.turn, opened["id"], (), outer.background, outer.path)
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             yield facts
         except BaseException as failure:
@@ -137,7 +137,7 @@ class Clock:
             facts["error"] = "interrupted" if interrupted else f"{type(failure).__name__}: {failure}"
             raise
         finally:
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             self.close(self._ended_event(kind, opened | facts, seconds))
 
     def _ended_event(self, kind: type[Event], fields: dict[str, Any], seconds: float) -> Event:

@@ -35,7 +35,7 @@ class Generation(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = 256
     thought_tokens: int | None = None
     cut_off_arguments: str | None = None
-    """`unreadable`: the error for truncated arguments of a native call says invalid JSON; None: it says cut off."""
+    """Error for truncated arguments of a native call: invalid JSON if `unreadable`, cut off if None."""
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class Traced:
         self.stream.emit(ToolProgress(self._clock.scope.turn, tool, text))
 
     async def ask_user(self, text: str) -> str | None:
-        """Return what the user of a chat types as the answer to a tool's question; None if nobody answers."""
+        """Return what the user of a chat types as the answer to a tool's question; None without an answer."""
         question = UserQuestion(self._clock.scope.turn, text, Future())
         if not self.stream.has_listener(question.name):
             return None

@@ -261,12 +261,12 @@ class Gateway:
             facts = self._numbered_facts(kind, facts)
 
         async def call() -> Timed[Row]:
-            began = time.perf_counter()
+            started = time.perf_counter()
             try:
                 row = {"of": kind, "facts": facts, "value": sanitise(await ask())}
             except errors.ToolError as failure:
                 row = {"of": f"failed {kind}", "facts": facts, "value": None, "error": str(failure)}
-            return Timed({"kind": "result", **row}, round(time.perf_counter() - began, 6))
+            return Timed({"kind": "result", **row}, round(time.perf_counter() - started, 6))
 
         keys = _result_keys(kind, facts)
         result = await self._look_up_or_fetch(keys, missing, call)

@@ -221,9 +221,9 @@ class RateLimiter:
 
     async def acquire(self, flow: str, tokens: int = 0) -> Ticket:
         """Wait until a call of `flow` with about `tokens` tokens may be sent; returns its ticket."""
-        cost, began = {"requests": 1, "tokens": tokens}, self.clock()
-        if not self._waiting and self._seconds_until_admitted(cost, began) <= 0:
-            return self._admit(cost, began)
+        cost, started = {"requests": 1, "tokens": tokens}, self.clock()
+        if not self._waiting and self._seconds_until_admitted(cost, started) <= 0:
+            return self._admit(cost, started)
         admission: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
         self._waiting[flow].append((admission, cost))
         self._admit_waiting()
@@ -235,7 +235,7 @@ class RateLimiter:
             else:
                 self.release(admission.result())
             raise
-        self.waited += self.clock() - began
+        self.waited += self.clock() - started
         return ticket
 
     def release(self, ticket: Ticket, *, answered: bool = False, refused: float | None = None) -> None:

@@ -120,7 +120,7 @@ class LazyService(Generic[C]):
             ticket = await self.limiter.acquire(flow, tokens) if self.limiter is not None else None
             CURRENT.set(ticket)
             mark_sent()
-            began = time.perf_counter()
+            started = time.perf_counter()
             try:
                 async with asyncio.timeout(within) as timeout:
                     result = await work(self.connect())
@@ -136,7 +136,7 @@ class LazyService(Generic[C]):
                 CURRENT.set(None)
                 if ticket is not None:
                     ticket.limiter.release(ticket, **outcome)
-        return Timed(result, round(time.perf_counter() - began, 6), began - queued)
+        return Timed(result, round(time.perf_counter() - started, 6), started - queued)
 
     async def close(self) -> None:
         """Close the model or embedder if it is connected."""

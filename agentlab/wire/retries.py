@@ -38,7 +38,7 @@ class Attempts:
         """Number of the current attempt."""
         self.lost_seconds = 0.0
         """Seconds of failed attempts and of the pauses after them."""
-        self._began = 0.0
+        self._started = 0.0
         self._sent: float | None = None
         self._retries_left = retries
         self._longest_wait = MAX_RETRY_AFTER_SECONDS if longest_wait is None else longest_wait
@@ -46,7 +46,7 @@ class Attempts:
         self._requested_seconds = 0.0
 
     def begin(self) -> None:
-        self._began, self._sent = time.perf_counter(), None
+        self._started, self._sent = time.perf_counter(), None
 
     def mark_sent(self) -> None:
         """Mark the attempt as sent now; before, it waited in a queue."""
@@ -56,7 +56,7 @@ class Attempts:
         """Return the seconds waited, and the seconds since the running attempt was sent (None: not sent)."""
         now = time.perf_counter()
         seconds_since_sent = None if self._sent is None else now - self._sent
-        return self.lost_seconds + now - self._began - (seconds_since_sent or 0.0), seconds_since_sent
+        return self.lost_seconds + now - self._started - (seconds_since_sent or 0.0), seconds_since_sent
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of the first successful attempt; raises the error of the last one."""
@@ -69,12 +69,12 @@ class Attempts:
 
     async def pause_after(self, failure: Exception) -> None:
         """Wait for the next attempt; raises `failure` if there is none."""
-        self.lost_seconds += time.perf_counter() - self._began
+        self.lost_seconds += time.perf_counter() - self._started
         seconds = self._pause_after(failure)
         if seconds is None:
             raise failure
         log.warning("%s; attempt %d, again in %.1f s", failure, self.number, seconds)
-        self._began, self._sent = time.perf_counter(), None
+        self._started, self._sent = time.perf_counter(), None
         if seconds > 0:
             await asyncio.sleep(seconds)
         self.lost_seconds += seconds

@@ -114,7 +114,7 @@ def check_consistency(spec: Spec, variants: Sequence[Variant]) -> None:
 
 
 def _inherited(retrieval: RetrievalSpec, flow: FlowSpec) -> dict[str, Any]:
-    """Return the keys of the spec for a flow's retrieval; settings of a retriever are not for another one."""
+    """Return the spec's keys for a flow's retrieval, without the settings of another retriever."""
     other = flow.retrieval.get("method", retrieval.method) != retrieval.method
     return retrieval.model_dump(include=set(RetrievalSpec.model_fields) if other else None)
 

@@ -34,7 +34,7 @@ STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memor
 """Measures that make a turn poor if they are below 1."""
 LIMIT = "limit reached"
 """Ending of a flow's decision to answer because of its step limit."""
-Found = tuple[Event | None, str]
+Evidence = tuple[Event | None, str]
 """Event that shows a cause, and the explanation."""
 
 
@@ -106,14 +106,14 @@ class GradedTurn:
         return list(dict.fromkeys(fact.text for op in ops for fact in op.facts))
 
 
-def _error(case: GradedTurn) -> Found | None:
+def _error(case: GradedTurn) -> Evidence | None:
     if case.row.error is None:
         return None
     failed = [event for event in case.events if event.error is not None]
     return (failed[-1] if failed else None), case.row.error
 
 
-def _missed_refusal(case: GradedTurn) -> Found | None:
+def _missed_refusal(case: GradedTurn) -> Evidence | None:
     if case.turn.unanswerable and _verdict(case, "refusal_accuracy") == "answers":
         return case.reply_call, "the turn has no answer, and the reply gives one"
     return None
@@ -125,7 +125,7 @@ def _verdict(case: GradedTurn, metric: str) -> Verdict:
     return "not decided" if score and score.value is None else read_reply(case.reply_text).verdict
 
 
-def _wrong_arguments(case: GradedTurn) -> Found | None:
+def _wrong_arguments(case: GradedTurn) -> Evidence | None:
     if not case.low("argument_accuracy") or case.low("tool_recall"):
         return None
     wanted = {call.name for call in case.turn.expected_calls or ()}
@@ -133,7 +133,7 @@ def _wrong_arguments(case: GradedTurn) -> Found | None:
     return run, f"called with {run.call.malformed or run.call.arguments}" if run else "no call"
 
 
-def _wrong_tool(case: GradedTurn) -> Found | None:
+def _wrong_tool(case: GradedTurn) -> Evidence | None:
     if not case.low("tool_f1"):
         return None
     wanted = Counter(call.name for call in case.turn.expected_calls or ())
@@ -145,7 +145,7 @@ def _wrong_tool(case: GradedTurn) -> Found | None:
     return case.reply_call, f"did not call {', '.join(+wanted)}"
 
 
-def _cut_off_call(case: GradedTurn) -> Found | None:
+def _cut_off_call(case: GradedTurn) -> Evidence | None:
     """Detect a call whose arguments were cut off, so that the tool did not run."""
     if not case.is_wrong:
         return None
@@ -154,12 +154,12 @@ def _cut_off_call(case: GradedTurn) -> Found | None:
     return (cut, f"a call ended at max_tokens ({cut.request.max_tokens})") if cut and malformed else None
 
 
-def _loop_limit(case: GradedTurn) -> Found | None:
+def _loop_limit(case: GradedTurn) -> Evidence | None:
     limits = [event for event in case.events if isinstance(event, Decision) and event.name.endswith(LIMIT)]
     return (limits[-1], f"{limits[-1].name}: {limits[-1].why}") if limits and case.is_wrong else None
 
 
-def _retrieval_miss(case: GradedTurn) -> Found | None:
+def _retrieval_miss(case: GradedTurn) -> Evidence | None:
     if not case.is_wrong or not case.turn.relevant_doc_ids:
         return None
     searches = [event for event in case.events if isinstance(event, Search)]
@@ -170,7 +170,7 @@ def _retrieval_miss(case: GradedTurn) -> Found | None:
     return (searches[-1] if searches else None), f"{why}; relevant: {', '.join(case.turn.relevant_doc_ids)}"
 
 
-def _memory_miss(case: GradedTurn) -> Found | None:
+def _memory_miss(case: GradedTurn) -> Evidence | None:
     """Detect a missing recall of the evidence, or a missing write of a stated fact."""
     if case.is_wrong and case.low("memory_recall"):
         recall = case.last(MemoryOp)
@@ -181,7 +181,7 @@ def _memory_miss(case: GradedTurn) -> Found | None:
     return None
 
 
-def _stale_memory(case: GradedTurn) -> Found | None:
+def _stale_memory(case: GradedTurn) -> Evidence | None:
     if case.low("no_stale_fact"):
         return case.last(MemoryOp), "memory still holds the old version"
     if not case.is_wrong:
@@ -197,7 +197,7 @@ def _stale_memory(case: GradedTurn) -> Found | None:
     return None
 
 
-def _wrong_refusal(case: GradedTurn) -> Found | None:
+def _wrong_refusal(case: GradedTurn) -> Evidence | None:
     return (
         (case.reply_call, "declines, although there is an answer")
         if case.is_wrong and _verdict(case, "answered") == "declines"
@@ -205,21 +205,21 @@ def _wrong_refusal(case: GradedTurn) -> Found | None:
     )
 
 
-def _cut_off(case: GradedTurn) -> Found | None:
+def _cut_off(case: GradedTurn) -> Evidence | None:
     call = case.reply_call
     if case.is_wrong and call and call in _cut(case):
         return call, f"the reply ended at max_tokens ({call.request.max_tokens})"
     return None
 
 
-def _stopped(case: GradedTurn) -> Found | None:
+def _stopped(case: GradedTurn) -> Evidence | None:
     call = case.reply_call
     if case.is_wrong and call and call.completion and call.completion.stopped:
         return call, call.completion.stopped
     return None
 
 
-def _evidence_ignored(case: GradedTurn) -> Found | None:
+def _evidence_ignored(case: GradedTurn) -> Evidence | None:
     if not case.is_wrong:
         return None
     ran = next((e for e in reversed(case.events) if isinstance(e, ToolRun) and e.error is None and e.output), None)
@@ -230,15 +230,15 @@ def _evidence_ignored(case: GradedTurn) -> Found | None:
     return (ran, f"{ran.call.name} returned {shorten(ran.output, 100)}") if ran else None
 
 
-def _unsupported_claim(case: GradedTurn) -> Found | None:
+def _unsupported_claim(case: GradedTurn) -> Evidence | None:
     return (case.reply_call, "the flow looked up no evidence for the reply") if case.is_wrong else None
 
 
-def _needless_memory(case: GradedTurn) -> Found | None:
+def _needless_memory(case: GradedTurn) -> Evidence | None:
     return (case.last(MemoryOp), "wrote a fact without a reason") if case.low("memory_restraint") else None
 
 
-RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Found | None], ...], str]] = {
+RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Evidence | None], ...], str]] = {
     "error": ((_error,), "the turn failed"),
     "missed refusal": ((_missed_refusal,), "the reply answers a question that has no answer"),
     "wrong arguments": ((_wrong_arguments,), "the flow called the expected tools with wrong arguments"),
@@ -264,7 +264,7 @@ SEARCHED = ("retrieval miss", "evidence ignored", "unsupported claim")
 WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
-def cause_of(case: GradedTurn) -> tuple[str, Found] | None:
+def cause_of(case: GradedTurn) -> tuple[str, Evidence] | None:
     """Return the cause and its evidence by the first rule that applies; None if the turn is not poor."""
     imported = case.row.wall_seconds is None
     candidates = (

@@ -82,7 +82,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
     p, parts, refuted = 0.0, [], False
     open_: list[MeasureVerdict] = []
     for name in improves:
-        paired = _known(pair, name)
+        paired = _paired_values(pair, name)
         gain, loss = replace(paired, a=paired.b, b=paired.a), paired
         p_value, contrary = (run_family_test([side], ALPHA, two_sided=False)[0].p or 1.0 for side in (gain, loss))
         means = " -> ".join(map(paired.measure.show, paired.means))
@@ -95,7 +95,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
     for name, margin in max_loss.items():
         if math.isnan(margin) or margin < 0:
             raise RunError(f"the margin of {name} is {margin}; it must be 0 or more")
-        paired = _known(pair, name)
+        paired = _paired_values(pair, name)
         verdict = MeasureVerdict(
             flow=pair.b, paired=paired, **MeasureOutcome(None, None, 1)._asdict(), alpha=ALPHA, relative_margin=margin
         )
@@ -113,7 +113,7 @@ def _claim(pair: FlowPair, improves: Sequence[str], max_loss: Mapping[str, float
     return ClaimResult(pair.a, pair.b, p, p, tuple(parts), refuted, more, needed)
 
 
-def _known(pair: FlowPair, name: str) -> PairedMeasure:
+def _paired_values(pair: FlowPair, name: str) -> PairedMeasure:
     plugins.check_names("measure of this comparison", [name], pair.paired, kind=RunError)
     if not len(pair.paired[name].differences):
         raise RunError(f"{name} is not known on every turn of {pair.a} and {pair.b}")

@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[Verdict, Comparison | None]:
     """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
 
-    `comparison` is the one of these runs, if it is made. Raises RunError where a run has not ended.
+    `comparison` is the one of these runs, if it is made. Raises RunError for a run that has not ended.
     """
     sides = [side for side in sides_of(runs) if comparison is None or side.name in comparison.tables]
     folders = " ".join(shlex.quote(str(run.path)) for run in runs)
@@ -245,7 +245,7 @@ class _Field:
         """Return the qualities in which a flow is shown better than some and worse than none, and its savings."""
         lost = set(chain.from_iterable(contrast.losses for contrast in contrasts))
         won = dict.fromkeys(name for each in contrasts for name in each.wins if name not in lost)
-        often = {name for each in contrasts for name, test in each.shown.items() if test.claim == "more often"}
+        often = {name for each in contrasts for name, test in each.significant.items() if test.claim == "more often"}
         savings = self._savings(contrasts)
         better = ", ".join(measure(name).title for name in won if name not in often)
         gains = [better and f"better in {better}", *(text for name, text in savings.items() if name not in often)]

@@ -96,7 +96,7 @@ class MeasureVerdict:
     secondary_reason: str = ""
     """Reason why it is not primary; "" if it is."""
     bounds: Callable[[PairedMeasure, float, float], float | None] = bound_of_all
-    is_cut: bool = False
+    ended_early: bool = False
     """True if the run ended before a verdict; equal turns so far then prove nothing."""
 
     @property
@@ -184,7 +184,7 @@ class MeasureVerdict:
         if self.relative_margin is not None and self.upper_bound is not None:
             # Ignore rounding errors.
             excluded = self.upper_bound <= self.margin + 1e-12 * max(1.0, self.margin)
-        if not (self.paired.changed or self.paired.left_out or (self.is_cut and not excluded)):
+        if not (self.paired.changed or self.paired.left_out or (self.ended_early and not excluded)):
             return "unchanged"
         if excluded:
             return "pass"

@@ -25,7 +25,7 @@ from agentlab.evals.compare.family import run_family_test
 from agentlab.evals.compare.flips import Flip, flips
 from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.paired import PairedMeasure, TurnTable, make_turn_tables, pair_measure
-from agentlab.evals.compare.slices import Place, Slice, hidden_in_overall, significant_slices, slices_by_turn
+from agentlab.evals.compare.slices import Slice, TurnId, hidden_in_overall, significant_slices, slices_by_turn
 from agentlab.evals.store.measures import (
     LATENCY,
     TurnKey,
@@ -104,10 +104,10 @@ class Comparison:
 
 
 def compare(a: StoredRun, b: StoredRun | None = None, flows: Sequence[str] = ()) -> Comparison:
-    """Compare flows of one run, or of two; the sides are named in `flows` as the file's first lines show.
+    """Compare flows of one run, or of two; the file's first lines show the four forms of `flows`.
 
-    Raises RunError where two runs are not comparable (other data, graders or turns, or one is not complete), where a
-    flow is not there, and where a turn of one side is missing on the other.
+    Raises RunError for an unknown flow, a turn that one side lacks, an incomplete run, and two runs with different
+    data, graders or primary measures.
     """
     if a.result.recordings and a.result.recordings.missing:
         a.check_complete()
@@ -179,7 +179,7 @@ def _flow(flows: Mapping[str, dict[TurnKey, Values]], label: str, run: StoredRun
 def compare_turns(
     named: Sequence[FlowSides],
     declared: Sequence[str],
-    slices_by_turn: Mapping[Place, set[str]] = MappingProxyType({}),
+    slices_by_turn: Mapping[TurnId, set[str]] = MappingProxyType({}),
     *,
     latency_is_primary: bool,
     stops: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
@@ -234,7 +234,7 @@ def compare_turns(
 
 
 def _slices(
-    pairs: Sequence[FlowPair], primary: Sequence[str], slices_by_turn: Mapping[Place, set[str]]
+    pairs: Sequence[FlowPair], primary: Sequence[str], slices_by_turn: Mapping[TurnId, set[str]]
 ) -> tuple[Slice, ...]:
     """Return the slices in which a primary measure differs although the total does not show it."""
     sided = {f"{pair.b} against {pair.a}": pair for pair in pairs}

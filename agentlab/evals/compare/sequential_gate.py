@@ -103,7 +103,7 @@ class SequentialGate:
         }
 
     @property
-    def _is_cut(self) -> bool:
+    def _ended_early(self) -> bool:
         return not self._is_decided and len(self._folded) < len(self.order)
 
     @property
@@ -131,7 +131,7 @@ class SequentialGate:
         alarm = any((each.p_adjusted or 0.0) < self._alpha for each in verdicts)
         passes = self._primary <= {member.name for member in members}
         self._is_decided = alarm or (passes and all(each.kind in ("pass", "unchanged") for each in verdicts))
-        return not self._is_cut
+        return not self._ended_early
 
     def _evaluate(self, members: Sequence[GatedMeasure]) -> list[MeasureVerdict]:
         """Return the verdicts on the conversations so far; primary and secondary measures are two families."""
@@ -142,7 +142,7 @@ class SequentialGate:
             outcomes = self._outcomes([member.paired for member in own], order, primary=not reason)
             for member, outcome in zip(own, outcomes, strict=True):
                 bounds = partial(anytime_bound, self._whole[member.name], order)
-                more = {"bounds": bounds, "is_cut": self._is_cut}
+                more = {"bounds": bounds, "ended_early": self._ended_early}
                 verdicts.append(member.evaluate(outcome, self._margins, self._alpha, **more))
         return verdicts
 
@@ -184,7 +184,7 @@ class SequentialGate:
         count, many = len(self.order), f"{len(self._folded)} of {len(self.order)} conversations"
         done = sum(look <= len(self._folded) for look in self._looks)
         looks = f"alarm looked for {done} of {len(self._looks)} times"
-        if self._is_cut:
+        if self._ended_early:
             return f"cut short after {many}, {looks}: no verdict yet, --resume continues"
         played = {(row.flow, row.key) for row in run.turn_rows()}
         recorded = ((flow, key, row) for flow, rows in self._baseline.turns.items() for key, row in rows.items())

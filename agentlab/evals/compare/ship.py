@@ -73,7 +73,7 @@ class Contrast:
     """Primary measures, and the costs beside them."""
 
     @cached_property
-    def shown(self) -> dict[str, MeasureVerdict]:
+    def significant(self) -> dict[str, MeasureVerdict]:
         """The significant differences of this pair."""
         verdicts = {name: self.verdict_on(name, False) for name in self.measures}
         return {name: verdict for name, verdict in verdicts.items() if verdict.is_shown}
@@ -111,7 +111,7 @@ class Contrast:
     @property
     def gains(self) -> list[str]:
         """The measures in which the flow is shown better or cheaper."""
-        return [name for name, each in self.shown.items() if each.kind == "better"]
+        return [name for name, each in self.significant.items() if each.kind == "better"]
 
     @property
     def wins(self) -> list[str]:
@@ -121,7 +121,7 @@ class Contrast:
     @property
     def losses(self) -> list[str]:
         """Primary qualities in which the flow is shown worse."""
-        return [name for name, each in self.shown.items() if each.kind == "worse" and is_quality(name)]
+        return [name for name, each in self.significant.items() if each.kind == "worse" and is_quality(name)]
 
     def passes(self, name: str, alpha: float) -> bool:
         """Return True if a loss in a primary measure is excluded: of `MARGIN`, or for a cost of `COST_MARGIN`."""

@@ -18,13 +18,13 @@ from agentlab.evals.stats.sign_flips import SignFlips
 from agentlab.evals.store.measures import COSTS
 from agentlab.evals.store.run import StoredRun
 
-DRAWS = 2000
+MAX_FLIPS = 2000
 MIN_CONVERSATIONS = 5
 """Conversations of a slice; the signs of fewer cannot reject."""
 MAX_VALUES = 12
 """Maximum number of values of a metadata key; a key with more values is an id, not a kind of turns."""
 NOT_SLICES = ("today", "now", "evidence", "qid")
-Place = tuple[str, int]
+TurnId = tuple[str, int]
 """Conversation and position of a turn."""
 
 
@@ -48,11 +48,11 @@ class Slice(NamedTuple):
         return f"{self.measure} of {self.flow} {self.a:.3g} -> {self.b:.3g} in {slice_}, {sure}"
 
 
-def slices_by_turn(run: StoredRun) -> dict[Place, set[str]]:
+def slices_by_turn(run: StoredRun) -> dict[TurnId, set[str]]:
     """Return the slices of each turn of a run; metadata needs the data set."""
     categories = {(row.conversation, row.turn): row.category for row in run.map_turns()}
     several = len({number for _, number in categories}) > 1
-    slices: dict[Place, set[str]] = {}
+    slices: dict[TurnId, set[str]] = {}
     for (name, number), category in categories.items():
         own = {f"turn {number + 1}" if number < 3 else "turns from the fourth on"} if several else set()
         own |= set(_named({"category": category}))
@@ -75,7 +75,7 @@ def _named(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def significant_slices(
-    members: Iterable[tuple[str, PairedMeasure]], by_turn: Mapping[Place, set[str]], alpha: float, *, two_sided: bool
+    members: Iterable[tuple[str, PairedMeasure]], by_turn: Mapping[TurnId, set[str]], alpha: float, *, two_sided: bool
 ) -> list[Slice]:
     """Return the slices in which a quality of a flow is worse, or with `two_sided` differs, the smallest p first.
 
@@ -94,7 +94,7 @@ def significant_slices(
                 slices.append((name, flow, paired, mask, size))
     if not columns:
         return []
-    tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=DRAWS)
+    tests = SignFlips(np.column_stack(columns), two_sided=two_sided, draws=MAX_FLIPS)
     can = tests.minimum_p_values() <= alpha
     significant, many = [], int(can.sum())
     adjusted = tests.test(can).p_adjusted.tolist()
@@ -105,7 +105,7 @@ def significant_slices(
     return sorted(significant, key=lambda each: (each.p_adjusted, -abs(each.b - each.a)))
 
 
-def _masks(paired: PairedMeasure, by_turn: Mapping[Place, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
+def _masks(paired: PairedMeasure, by_turn: Mapping[TurnId, set[str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the slices of a measure with their masks, without slices that contain all turns."""
     own = [by_turn.get((conversation, turn), set()) for conversation, turn, _ in paired.keys]
     for name in sorted(set().union(*own)):

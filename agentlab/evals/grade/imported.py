@@ -36,7 +36,7 @@ Searches = tuple[Search, ...] | None
 """Searches of a turn; None if its source does not report them."""
 
 
-def known_to(scorer: Any, row: TurnRow, now: Searches, before: Sequence[Searches]) -> dict[str, Any]:
+def reported_fields(scorer: Any, row: TurnRow, now: Searches, before: Sequence[Searches]) -> dict[str, Any]:
     """Return the fields of TurnOutcome that `scorer` may read, from the searches of the turn and of earlier ones."""
     if scorer is lookup and isinstance(row.retrieval_steps, int):
         return {"events": (_search(0, ()),) if row.retrieval_steps else ()}
@@ -79,7 +79,7 @@ def published_numbers(published: Mapping[str, Any], before: str = "") -> Iterato
             yield from published_numbers(value, f"{before}{name}_")
 
 
-class Known:
+class Reported:
     """Reported fields of an imported answer, with the names of TurnOutcome or Reply.
 
     Reading any other field raises FieldUnknown.
@@ -138,9 +138,9 @@ def grade_rows(
             for scorer in scorers:
                 outcome: Any = None
                 if row.reply is not None:
-                    fields = common | known_to(scorer, row, searches[row.turn], earlier)
+                    fields = common | reported_fields(scorer, row, searches[row.turn], earlier)
                     before, tools = conversation.turns[: row.turn], conversation.tools
-                    outcome = Known(reply=Known(text=row.reply.text), turns_before=before, tools=tools, **fields)
+                    outcome = Reported(reply=Reported(text=row.reply.text), turns_before=before, tools=tools, **fields)
                 scores |= grade(folder.path, row, turn, [scorer], outcome)
             numbers = dict(published_numbers(row.published or {}))
             for name, turns in reported.items():

@@ -95,20 +95,20 @@ class RunObserver(Protocol):
 class OrderedFeed:
     """Passes the conversations of a run to its observer, if there is one."""
 
-    def __init__(self, watch: RunObserver | None, trials: Iterable[TrialKey]) -> None:
-        self._watch = watch
+    def __init__(self, observer: RunObserver | None, trials: Iterable[TrialKey]) -> None:
+        self._observer = observer
         self._trials_of = Counter(name for _, name, _ in trials)
         """Conversation -> number of its trials."""
-        self._left = deque(watch.order if watch else ())
+        self._left = deque(observer.order if observer else ())
         self._ended: defaultdict[str, dict[TrialKey, Sequence[TurnRow]]] = defaultdict(dict)
         self.should_stop = False
 
     def ended(self, key: TrialKey, rows: Sequence[TurnRow]) -> None:
         """Add the turns of an ended trial, and pass on every conversation that is complete."""
-        if self._watch is None:
+        if self._observer is None:
             return
         self._ended[key[1]][key] = rows
         while self._left and not self.should_stop and len(self._ended[self._left[0]]) == self._trials_of[self._left[0]]:
             name = self._left.popleft()
             played = [row for _, turns in sorted(self._ended.pop(name).items()) for row in turns]
-            self.should_stop = self._watch.observe(name, values_of(played))
+            self.should_stop = self._observer.observe(name, values_of(played))

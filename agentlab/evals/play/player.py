@@ -113,16 +113,16 @@ class Player:
         *,
         partition: Partition = WHOLE_RUN,
         fork: Fork | None = None,
-        watch: RunObserver | None = None,
+        observer: RunObserver | None = None,
         keep_failures: bool = False,
     ) -> None:
-        """With `watch`, conversations are played in the observer's order, until it stops the run."""
+        """With `observer`, conversations are played in the observer's order, until it stops the run."""
         self._bench = bench
         self._folder = folder
         self._fork = fork
         self._on_event = on_event
-        planned = assignments(bench, datasets, partition, watch.order if watch else ())
-        self._state = RunState(bench, datasets, planned, folder, watch, keep_failures=keep_failures)
+        planned = assignments(bench, datasets, partition, observer.order if observer else ())
+        self._state = RunState(bench, datasets, planned, folder, observer, keep_failures=keep_failures)
         self._remaining = [*self._state.left.values()]
         self._memories = MemoryPool(bench, self._state, map(self._first, self._remaining))
         self._tracker = ProgressTracker(turns_of(self._remaining), on_progress)

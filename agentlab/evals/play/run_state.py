@@ -124,7 +124,7 @@ class Earlier:
 class RunState:
     """State of the trials `planned`, both stored in `folder` and in flight.
 
-    `datasets` are those of the whole run, so that every partition numbers conversations alike. `watch` observes each
+    `datasets` are those of the whole run, so that every partition numbers conversations alike. `observer` gets each
     trial that ends.
     """
 
@@ -134,7 +134,7 @@ class RunState:
         datasets: Sequence[Dataset],
         planned: Sequence[Trial],
         folder: RunFolder,
-        watch: RunObserver | None = None,
+        observer: RunObserver | None = None,
         *,
         keep_failures: bool = False,
     ) -> None:
@@ -159,7 +159,7 @@ class RunState:
         """Trials that an earlier process left unfinished, and that have not started again."""
         self._grader = Grader(bench.scorers, bench.embedder, folder.path, embeds_at_once=bench.embeds_synchronously)
         self._open: dict[TrialKey, tuple[Trace, list[TurnRow]]] = {}
-        self.follower = OrderedFeed(watch, [each.key for each in planned])
+        self.follower = OrderedFeed(observer, [each.key for each in planned])
 
     async def resume(self, graders: Mapping[str, str]) -> None:
         """Add the results of earlier processes; regrade them if the scorers changed."""

@@ -42,7 +42,7 @@ async def run(
     executor: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    watch: RunObserver | None = None,
+    observer: RunObserver | None = None,
     fork: Fork | None = None,
     keep_failures: bool = False,
 ) -> StoredRun:
@@ -51,7 +51,7 @@ async def run(
     `executor` is `processes` or `dask` (the cluster at `scheduler`, or a local one) and plays the conversations in
     `workers` partitions. By default this process plays all of them. Workers write to `out`, a path that they share.
 
-    With `watch` conversations are played in the observer's order, until it stops the run. With `fork` the first turns
+    With `observer`, conversations follow the observer's order, until it stops the run. With `fork` the first turns
     come from another run. With `resume` a conversation in which the provider failed is played again from the failed
     turn on, unless `keep_failures`.
 
@@ -61,7 +61,7 @@ async def run(
     opened = None if executor is None else executor_factory(executor, shards, scheduler)
     for argument, message in (
         (on_event, "--events does not work with other processes; run without --executor"),
-        (watch, "a sequential gate needs all flows in this process; run without --executor"),
+        (observer, "a sequential gate needs all flows in this process; run without --executor"),
         (fork, "a fork runs in this process only; run without an executor"),
     ):
         if opened is not None and argument is not None:
@@ -83,12 +83,12 @@ async def run(
             special = {
                 "fork": None if fork is None else fork.header,
                 "shards": None if opened is None else shards,
-                "sequential": None if watch is None else watch.plan,
+                "sequential": None if observer is None else observer.plan,
             }
             folder = open_folder(bench, datasets, path, resume, **special)
             log_to(folder.path)
             if opened is None:
-                options: dict[str, Any] = {"fork": fork, "watch": watch, "keep_failures": keep_failures}
+                options: dict[str, Any] = {"fork": fork, "observer": observer, "keep_failures": keep_failures}
                 played = await Player(bench, datasets, folder, on_progress, on_event, **options).play()
             else:
                 played = await ShardedRun(bench, datasets, folder, on_progress, keep_failures).play(opened)

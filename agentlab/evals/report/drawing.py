@@ -73,8 +73,8 @@ def pareto(content: Content, x_name: str, y_name: str) -> Picture:
         parts.append(_text(left - 6, at + 4, format_number(tick), SOFT, "end"))
     signs = [1 if each.better == "higher" else -1 for each in (x, y)]
     gains = {(signs[0] * a[0], signs[1] * b[0]) for _, _, a, b in drawn}
-    beaten = {low for low in gains for high in gains if high != low and high[0] >= low[0] and high[1] >= low[1]}
-    front = sorted((signs[0] * a, signs[1] * b) for a, b in gains - beaten)
+    dominated = {low for low in gains for high in gains if high != low and high[0] >= low[0] and high[1] >= low[1]}
+    front = sorted((signs[0] * a, signs[1] * b) for a, b in gains - dominated)
     path = " ".join(f"{x_scale(a):.1f},{y_scale(b):.1f}" for a, b in front)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{SOFT}" stroke-dasharray="4 4"/>')
     spots: dict[tuple[int, int], list[Dot]] = {}

@@ -137,6 +137,6 @@ def _resampled(sums: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 @lru_cache(maxsize=4)
 def resamples(conversations: int) -> np.ndarray:
     """Return how often each conversation is in each bootstrap sample, shape (RESAMPLES, conversations)."""
-    drawn = np.random.default_rng(SEED).integers(0, conversations, (RESAMPLES, conversations))
-    flat = (drawn + conversations * np.arange(RESAMPLES)[:, None]).ravel()
+    resampled = np.random.default_rng(SEED).integers(0, conversations, (RESAMPLES, conversations))
+    flat = (resampled + conversations * np.arange(RESAMPLES)[:, None]).ravel()
     return np.bincount(flat, minlength=RESAMPLES * conversations).reshape(RESAMPLES, conversations).astype(float)

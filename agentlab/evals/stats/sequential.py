@@ -30,7 +30,7 @@ BLOCK = 512
 MIN_ALARM_DRAWS = 4
 """Minimum number of draws beyond the alarm threshold at the first look."""
 FIRST_LOOK_SHARE, SPENDING_POWER = 0.02, 3.0
-"""Spending of alpha: a fiftieth is available at once, the rest grows with this power of the share of conversations.
+"""Spending of alpha: the share at the first look, and the power of the share of conversations for the rest.
 
 Only a collapse crosses the first fiftieth. Chosen by simulation (flows of `evals/bench/sequential.py`, 60
 conversations, a loss in one of 4, 20 and 55 columns). With eight looks, a loss of .20 stops the run after 25, 30 and 33

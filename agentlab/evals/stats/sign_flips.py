@@ -20,7 +20,7 @@ import numpy as np
 
 SEED = 0
 EXACT_UP_TO = 13
-"""With at most so many differing conversations all sign flips are tried."""
+"""Maximum number of differing conversations for which all sign flips are tried."""
 MAX_LATTICE = 100_000
 """Largest sum, in steps, of a column whose p-value is exact."""
 FEW_STEPS = 8
@@ -59,12 +59,12 @@ class SignFlips:
         self.observed = np.abs(total) if two_sided else total
 
     @cached_property
-    def drawn(self) -> np.ndarray:
+    def all_sums(self) -> np.ndarray:
         return sums_under_flips(self.units, self.draws)
 
     @cached_property
     def null_sums(self) -> np.ndarray:
-        return np.abs(self.drawn) if self.two_sided else self.drawn
+        return np.abs(self.all_sums) if self.two_sided else self.all_sums
 
     def p_value(self, hits: float) -> float:
         """Return the p-value of extreme flips; a sample includes the observation (Phipson and Smyth 2010)."""
@@ -158,8 +158,8 @@ def sums_under_flips(columns: np.ndarray, max_draws: int) -> np.ndarray:
     blocks = _signs_of_few(size, max_draws) if size * max_draws <= BLOCK else _drawn_signs(size, max_draws)
     negated = np.concatenate([single.T @ minus.T for minus in blocks], axis=1)
     # The sums of a column are contiguous in memory.
-    drawn: np.ndarray = (single.sum(axis=0)[:, None] - 2 * negated).T
-    return drawn
+    sums: np.ndarray = (single.sum(axis=0)[:, None] - 2 * negated).T
+    return sums
 
 
 def _drawn_signs(size: int, draws: int) -> Iterator[np.ndarray]:

@@ -151,7 +151,7 @@ def summarise_score(values: Sequence[float] | np.ndarray, clusters: Sequence[str
     return MetricSummary(mean=mean, ci95=interval, **counts)
 
 
-SHOWN = 5
+MAX_MISSES = 5
 """Number of diverged conversations in `reuse_lines`."""
 
 
@@ -193,7 +193,7 @@ def reuse_lines(reused: Reuse) -> list[str]:
     if reused.missing:
         lines.append(f"NOT RECORDED: {reused.missing} calls; their turns failed. --mode auto records the missing ones")
     lines += [f"  {count} x {cause}" for cause, count in reused.causes.items()]
-    for miss in reused.diverged[:SHOWN]:
+    for miss in reused.diverged[:MAX_MISSES]:
         lines.append(f"{miss['flow']} {miss['conversation']} from turn {miss['turn'] + 1} on: {miss['why']}")
-    rest = len(reused.diverged) - SHOWN
+    rest = len(reused.diverged) - MAX_MISSES
     return [*lines, *([f"... and {rest} more conversations"] if rest > 0 else [])]

@@ -18,7 +18,7 @@ NO = "/no"
 
 
 async def ask_form(context: ToolContext, question: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the user's answer to `question`, an object that fits `schema`; None if he declines or nobody listens.
+    """Return the user's answer to `question`, an object that fits `schema`; None if the user declines or is absent.
 
     A field that does not fit is asked again. An empty text stands for the default, or leaves out an optional field.
     """
