@@ -38,7 +38,7 @@ _connect = socket.socket.connect
 _SETTINGS = re.compile(
     r"(AGENTLAB|OPENAI|GEMINI|GOOGLE|CHATBOX|DISCORD|MASTER_DISCORD|FINAL_MEMORY|LLM_AGENT|HF|GITHUB_STEP)_"
 )
-_KEPT = {"AGENTLAB_HOME", "AGENTLAB_OFFLINE"}
+_ENVIRONMENT = {"AGENTLAB_HOME", "AGENTLAB_OFFLINE"}
 """Folder of the weights that were pulled before the tests."""
 
 
@@ -64,7 +64,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentlab.core.secrets._registered", {})
     shared_ring.cache_clear()
     for name in [*os.environ]:
-        if _SETTINGS.match(name) and name not in _KEPT:
+        if _SETTINGS.match(name) and name not in _ENVIRONMENT:
             monkeypatch.delenv(name)
 
 

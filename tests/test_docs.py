@@ -79,13 +79,13 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
             if link.startswith(("http://", "https://")):
                 assert link.startswith("https://squidfunk.github.io/"), link
                 continue
-            target, _, place = link.partition("#")
-            found = path if target in ("", ".") else (path.parent / target).resolve()
-            if found.is_dir():
-                found = found / "index.html"
-            assert found.exists() or path.name == "404.html", f"{path.name}: {link}"
-            if place and found in pages:
-                assert place in pages[found].places, f"{path.name}: {link}"
+            target, _, position = link.partition("#")
+            result = path if target in ("", ".") else (path.parent / target).resolve()
+            if result.is_dir():
+                result = result / "index.html"
+            assert result.exists() or path.name == "404.html", f"{path.name}: {link}"
+            if position and result in pages:
+                assert position in pages[result].places, f"{path.name}: {link}"
         assert not [url for url in page.loaded if "//" in url and not url.startswith("data:")], path
 
 

@@ -26,7 +26,9 @@ FORBIDDEN_IN_README = re.compile(
     r"\b(whoever|stands|told|said|anew|goes on|held against|would tell|of what)\b", re.IGNORECASE
 )
 FORBIDDEN_OPENING = re.compile(r"(What|Of|How|Whether|Where|As|Those|Who|Whose)\b")
-FORBIDDEN_VARIABLES = {"found", "said", "told", "known", "place", "kept", "held", "where"}
+FORBIDDEN_VARIABLES = {
+    *("found", "said", "told", "asked", "known", "place", "kept", "held", "where", "judged", "began", "begun"),
+}
 """Names that do not say what a variable holds."""
 REACHES_A_MODEL = {"How often it was called, by a file that outlives the server."}
 """Docstrings that are descriptions of a tool."""
@@ -103,14 +105,15 @@ def test_no_source_has_a_forbidden_word():
     assert [line for line in lines if FORBIDDEN.search(line) and not line.endswith(WRITTEN_FOR_A_MODEL)] == []
 
 
-def test_no_variable_of_the_package_has_a_forbidden_name():
+@pytest.mark.parametrize("folder", ["agentlab", "tests", "evals", "docs"])
+def test_no_variable_has_a_forbidden_name(folder):
     names = {
         (str(file), node.id if isinstance(node, ast.Name) else node.arg)
-        for file in sorted((ROOT / "agentlab").rglob("*.py"))
+        for file in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     }
-    assert len(names) > 1000
+    assert len(names) > 10
     assert sorted(pair for pair in names if pair[1] in FORBIDDEN_VARIABLES) == []
 
 

@@ -44,9 +44,9 @@ FLOORS_OF_EVALS = {
     "published": {"scorers", "store", "grade", "compare"},
 }
 """Floors that each floor may import: all arrows point to the disk; play and compare are independent."""
-MOST_LINES_OF_CODE = 300
-MOST_LINES_OF_A_FUNCTION = 60
-MOST_ATTRIBUTES = 12
+MAX_LINES_OF_CODE = 300
+MAX_FUNCTION_LINES = 60
+MAX_ATTRIBUTES = 12
 SETTINGS = {"CoordinatorSettings", "EgoSettings", "TwoStepSettings"}
 RECORDS = {"Turn", "Prediction", "TurnRow", "FlowSummary", "Spec", "Event", *SETTINGS}
 """Rows, settings and the spec, whose number of fields has no bound."""
@@ -119,14 +119,14 @@ def lines_of_code(source: str) -> set[int]:
 
 def attributes(kind: ast.ClassDef) -> set[str]:
     """The fields that a class declares, and what its `__init__` sets."""
-    found = {
+    results = {
         part.target.id for part in kind.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
     }
     for begin in (part for part in kind.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"):
         for node in ast.walk(begin):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found |= {node.attr} if isinstance(node.value, ast.Name) and node.value.id == "self" else set()
-    return found
+                results |= {node.attr} if isinstance(node.value, ast.Name) and node.value.id == "self" else set()
+    return results
 
 
 def tracked() -> list[Path]:
@@ -150,8 +150,8 @@ def test_a_package_names_its_files(init):
 
 
 def test_the_top_level_of_the_package_is_rooms():
-    found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert found == {"__init__.py", "__init__.pyi", "__main__.py", *LEVEL}
+    results = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert results == {"__init__.py", "__init__.pyi", "__main__.py", *LEVEL}
     assert len(LEVEL) <= 18
     assert not [str(file) for file in FILES if file.name.startswith("_") and not file.name.startswith("__")]
 
@@ -199,7 +199,7 @@ def test_file_has_a_docstring_and_stays_small(file):
     source = file.read_text(encoding="utf-8")
     if source.strip():
         assert ast.get_docstring(ast.parse(source)), "a file opens by saying what it is"
-    assert len(lines_of_code(source)) <= MOST_LINES_OF_CODE, "a file past that is two ideas"
+    assert len(lines_of_code(source)) <= MAX_LINES_OF_CODE, "a file past that is two ideas"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
@@ -209,9 +209,9 @@ def test_functions_and_classes_stay_small(file):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             long = len([line for line in lines if node.lineno <= line <= (node.end_lineno or 0)])
-            assert long <= MOST_LINES_OF_A_FUNCTION, node.name
+            assert long <= MAX_FUNCTION_LINES, node.name
         if isinstance(node, ast.ClassDef) and node.name not in RECORDS:
-            assert len(attributes(node)) <= MOST_ATTRIBUTES, node.name
+            assert len(attributes(node)) <= MAX_ATTRIBUTES, node.name
 
 
 def test_the_package_stays_small():
@@ -249,18 +249,18 @@ def test_no_test_imports_another_or_a_private_name():
     for file in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
-                where = f"{file.name}:{node.lineno}"
-                assert not (node.module or "").split(".")[-1].startswith("test_"), where
+                location = f"{file.name}:{node.lineno}"
+                assert not (node.module or "").split(".")[-1].startswith("test_"), location
                 if (node.module or "").startswith("agentlab"):
-                    assert not [alias.name for alias in node.names if re.match("_[^_]", alias.name)], where
+                    assert not [alias.name for alias in node.names if re.match("_[^_]", alias.name)], location
 
 
 def test_the_repository_names_no_machine_no_registry_and_no_key():
     forbidden = re.compile(r"/root/|/home/[a-z]+/|pypi\.org|pythonhosted\.org|sk-[A-Za-z0-9]{20,}")
     for file in tracked():
         if file.suffix != ".png" and file.name != Path(__file__).name:
-            found = forbidden.search(file.read_text(encoding="utf-8", errors="replace"))
-            assert not found, f"{file.relative_to(ROOT)} holds {found.group(0)!r}"
+            result = forbidden.search(file.read_text(encoding="utf-8", errors="replace"))
+            assert not result, f"{file.relative_to(ROOT)} holds {result.group(0)!r}"
 
 
 def test_the_folders_of_the_top_level_are_not_packages():

@@ -31,17 +31,17 @@ def test_every_extra_is_judged_or_a_tool_of_ours():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(project["optional-dependencies"]) == {*EXTRAS, *TOOLS}
     licences = {row[0]: row[3] for row in table(("docs",))}
-    assert not [name for name, judged in licences.items() if not judged.startswith("ok")]
+    assert not [name for name, outcome in licences.items() if not outcome.startswith("ok")]
 
 
 @pytest.mark.parametrize(
-    "name, licence, judged",
+    "name, licence, outcome",
     [
         *(("a", "MIT", "ok"), ("a", "BSD-3-Clause AND Apache-2.0", "ok"), ("a", "GPL-3.0 OR MIT", "ok")),
         *(("a", "GPL-2.0-only", "copyleft"), ("a", "LGPL-3.0", "copyleft"), ("a", "MIT AND MPL-2.0", "copyleft")),
         *(("a", "", "unknown"), ("a", "Proprietary", "unknown"), ("a", "MIT License, GNU General Public", "copyleft")),
     ],
 )
-def test_the_verdict_is_that_of_the_strictest_part(name, licence, judged):
-    assert verdict(name, licence) == judged
+def test_the_verdict_is_that_of_the_strictest_part(name, licence, outcome):
+    assert verdict(name, licence) == outcome
     assert verdict("certifi", "MPL-2.0").startswith("ok (")

@@ -12,8 +12,23 @@ import pytest
 from support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MOST_BYTES = 1_500_000
-KEPT = {"table", "thead", "tbody", "tr", "th", "td", "img", "p", "div", "span", "details", "summary", "pre", "strong"}
+MAX_BYTES = 1_500_000
+TAGS = {
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "img",
+    "p",
+    "div",
+    "span",
+    "details",
+    "summary",
+    "pre",
+    "strong",
+}
 
 
 def test_there_are_six_in_order():
@@ -28,7 +43,7 @@ def test_notebook_names_its_goal_and_time_and_stores_its_outputs(path: Path):
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any("LIVE = False" in cell.source for cell in code), "recordings by default, live with one switch"
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert path.stat().st_size < MOST_BYTES
+    assert path.stat().st_size < MAX_BYTES
     kinds = {kind for cell in code for output in cell.outputs for kind in output.get("data", {})}
     assert kinds <= {"text/plain", "text/html", "text/markdown"}, "what a page without a kernel can show"
     assert not [output for cell in code for output in cell.outputs if output.output_type == "error"]
@@ -48,11 +63,11 @@ def test_without_a_kernel_and_a_network_the_page_has_its_tables_and_pictures(pat
 def test_pictures_and_tables_remain_without_scripts_and_styles(path: Path):
     """GitHub drops scripts and styles."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    shown = [output.data for cell in cells for output in cell.outputs if "data" in output]
-    pages = [re.sub(r"<(script|style).*?</\1>", "", data.get("text/html", ""), flags=re.DOTALL) for data in shown]
-    left = bleach.clean("".join(pages), KEPT, {"img": ["src", "alt"]}, {"data"}, strip=True)
+    rendered = [output.data for cell in cells for output in cell.outputs if "data" in output]
+    pages = [re.sub(r"<(script|style).*?</\1>", "", data.get("text/html", ""), flags=re.DOTALL) for data in rendered]
+    left = bleach.clean("".join(pages), TAGS, {"img": ["src", "alt"]}, {"data"}, strip=True)
     assert left.count('<img src="data:image/svg+xml;base64,') >= 1
-    assert "<table>" in left or any("| ---" in data.get("text/markdown", "") for data in shown)
+    assert "<table>" in left or any("| ---" in data.get("text/markdown", "") for data in rendered)
 
 
 def test_the_flow_lab_keeps_its_columns_and_the_chat():
@@ -85,8 +100,8 @@ def texts_of(notebook: nbformat.NotebookNode) -> list[list[str]]:
             [output.get("text", ""), *(text for _, text in sorted(output.get("data", {}).items()))]
             for output in outputs
         ]
-        shown = [text for texts in data for text in texts]
-        joined = "\n".join(str(text) for text in shown)
+        rendered = [text for texts in data for text in texts]
+        joined = "\n".join(str(text) for text in rendered)
         for pattern, name in masks.items():
             joined = re.sub(pattern, name, joined)
         cells.append(joined.splitlines())

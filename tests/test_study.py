@@ -21,7 +21,7 @@ from support.paths import ROOT
 SPECS = sorted((ROOT / "evals" / "study").glob("*.yaml"))
 PLAN, OUTCOME = (
     part.splitlines()
-    for part in (ROOT / "results" / "study_plan.md").read_text(encoding="utf-8").split("\n## What came of it\n")
+    for part in (ROOT / "results" / "study_plan.md").read_text(encoding="utf-8").split("\n## After the runs\n")
 )
 
 
@@ -37,17 +37,17 @@ def test_table_covers_a_whole_set_on_one_model_and_names_primary_measures(file):
 
 
 def test_page_compares_results_with_the_plan():
-    told = [line.split("|") for line in OUTCOME if line.startswith("| ") and "---" not in line][1:]
+    outcome_rows = [line.split("|") for line in OUTCOME if line.startswith("| ") and "---" not in line][1:]
     planned = {row.split("|")[1]: row.split("|")[7] for row in PLAN if row.startswith("| ")}
-    assert told and all(planned[cells[1]] == cells[2] for cells in told)
+    assert outcome_rows and all(planned[cells[1]] == cells[2] for cells in outcome_rows)
     page = (ROOT / "results" / "study.md").read_text(encoding="utf-8")
-    for _, name, _, came, _ in told:
+    for _, name, _, detected, _ in outcome_rows:
         section = page.partition(f"\n## {name.strip()}\n")[2].partition("\n## ")[0]
         rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in section.splitlines() if row.startswith("| ")]
         of_first = [row for row in rows if len(row) == 11 and row[0] == rows[0][1] and row[2] == "answer_correctness"]
-        visible = {f"{float(row[9]):.2f}" for row in of_first}
-        assert {*re.findall(r"0\.\d\d", came)} <= visible, name
-        assert max(visible) in came, name
+        detectable = {f"{float(row[9]):.2f}" for row in of_first}
+        assert {*re.findall(r"0\.\d\d", detected)} <= detectable, name
+        assert max(detectable) in detected, name
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_repeated_set_replaces_its_part_of_the_page(tmp_path):
     page = tmp_path / "study.md"
     before = (ROOT / "results" / "study.md").read_text(encoding="utf-8")
     page.write_text(before, encoding="utf-8")
-    said = [Completion(message=Message(role="agent", text="It is 7.32 m wide."), usage=Usage())]
+    replies = [Completion(message=Message(role="agent", text="It is 7.32 m wide."), usage=Usage())]
     spec = {"datasets": ["datasets/laws"], "limit": 3, "embedder": "hashing/hashing-64", "name": "study_laws"}
-    with al.Lab(model=Scripted(said, loop=True), flows=["rag_only", "tools"], **spec) as lab:
+    with al.Lab(model=Scripted(replies, loop=True), flows=["rag_only", "tools"], **spec) as lab:
         lab.run_sync(out=tmp_path / "laws")
     after = published(page, tmp_path / "laws")
     head, *sections = before.split("\n## ")
@@ -97,10 +97,10 @@ def test_the_picture_is_of_the_page():
 
 
 def test_links_and_pictures_of_the_project_pages_exist():
-    found = 0
+    count = 0
     for page in (ROOT / "README.md", *(ROOT / "results").glob("*.md"), ROOT / "CONTRIBUTING.md"):
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                found += 1
+                count += 1
                 assert (page.parent / target).exists(), f"{page.name} leads to {target}"
-    assert found > 30
+    assert count > 30

@@ -103,16 +103,16 @@ def test_stop_keeps_the_text_so_far_and_the_chat_continues(open_chat, cell):
     chat.wait_for("reply", 0, "oboe" if cell is EGO else "to meet")
     chat.click("Stop")
     chat.wait_for("footer", 0, "stopped")
-    said = chat.text("reply", 0)
-    assert said and (OBOE.startswith(said) or ANNA.startswith(said)) and said not in (OBOE, ANNA)
+    text = chat.text("reply", 0)
+    assert text and (OBOE.startswith(text) or ANNA.startswith(text)) and text not in (OBOE, ANNA)
     chat.ask("And once more?")
     chat.wait_for("reply", 1, "woodwind" if cell is EGO else "You told")
     chat.click("Stop")
     chat.wait_for("footer", 1, "stopped")
-    assert chat.text("reply", 0) == said, "the stopped reply stays as it was"
+    assert chat.text("reply", 0) == text, "the stopped reply stays as it was"
 
 
-def test_an_error_of_the_model_is_a_message_and_chat_and_notebook_go_on(open_chat):
+def test_an_error_of_the_model_is_a_message_and_chat_and_notebook_continue(open_chat):
     model = f"of_the_coordinator(Refused('the key is wrong <b>now</b>'), {BERN!r})"
     chat = open_chat(lab_of(WITH_COORDINATOR, model), SHOW)
     chat.ask("Where do I live?")
@@ -132,7 +132,7 @@ def test_an_error_of_the_model_is_a_message_and_chat_and_notebook_go_on(open_cha
 def test_attacks_in_replies_are_text(open_chat, flow, model):
     chat = open_chat(lab_of(flow, model), "model.seconds = 0.01", SHOW)
     fetched: list[str] = []
-    chat.page.on("request", lambda asked: fetched.append(asked.url))
+    chat.page.on("request", lambda request: fetched.append(request.url))
     chat.ask("<img src=x onerror=\"alert('asked')\"> I live in Bern and play the oboe, by the way.")
     chat.wait_for_end(0)
     chat.wait_for("steps", 0, "tool reflection" if flow == WITH_EGO else "remember:")
@@ -141,22 +141,22 @@ def test_attacks_in_replies_are_text(open_chat, flow, model):
     parts = [chat.part(name, 0) for name in ("reply", "canvas", "steps", "footer")]
     for part in parts:
         assert part.locator("script, img, svg, style, iframe, a, [onerror], [onload], [onmouseover]").count() == 0
-    for shown in parts[: 2 if flow == WITH_EGO else 1]:
-        text = shown.inner_text()
+    for rendered in parts[: 2 if flow == WITH_EGO else 1]:
+        text = rendered.inner_text()
         for attack in ("<script>alert('script')</script>", "[a link](javascript:alert('markdown'))", "<svg onload="):
             assert attack in text
         assert "](http://evil.invalid/p.png)" in text and r", a zero \x00, an escape \x1b[31m" in text
         assert "half a pair \ufffd" in text or r"half a pair \ud83d" in text
-        assert shown.is_visible()
+        assert rendered.is_visible()
     assert chat.attacks() == [] and not [url for url in fetched if "evil" in url or url.endswith("/x")]
     chat.ask("And the notebook?")
     chat.wait_for_end(1)
 
 
 def test_flow_receives_speaker_and_memory_folder(open_chat):
-    told = "lambda request: str([m.text for m in request.messages if m.role == 'user'])"
+    reply = "lambda request: str([m.text for m in request.messages if m.role == 'user'])"
     chat = open_chat(
-        lab_of("discord", told), "notebook.chat_widget(lab, documents=(), speaker='Alex:1001', memory='kept')"
+        lab_of("discord", reply), "notebook.chat_widget(lab, documents=(), speaker='Alex:1001', memory='kept')"
     )
     chat.ask("Who am I?")
     chat.wait_for("reply", 0, "Alex")
@@ -175,5 +175,5 @@ def test_axe_finds_no_violation_in_the_widget(open_chat, theme):
         summary.click()
     output = ".jp-OutputArea-output:has(.agentlab-reply)"
     assert chat.page.locator(output).count() == 1
-    found = Axe().run(chat.page, context=output).response["violations"]
-    assert [(each["id"], [node["html"][:160] for node in each["nodes"][:3]]) for each in found] == []
+    violations = Axe().run(chat.page, context=output).response["violations"]
+    assert [(each["id"], [node["html"][:160] for node in each["nodes"][:3]]) for each in violations] == []

@@ -48,7 +48,7 @@ def test_notebook_runs_and_an_added_cell_compares_two_flows(jupyter: JupyterServ
     page.locator(f"{OUTPUT} img[src^='data:image/svg']").first.wait_for(state="attached")
     assert page.locator(f"{OUTPUT}[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
     if name == "06_your_own":
-        shown = page.evaluate(RUN_CELL, OWN)
-        assert "short" in shown and "conversations" in shown
+        rendered = page.evaluate(RUN_CELL, OWN)
+        assert "short" in rendered and "conversations" in rendered
         page.locator(f"{OUTPUT} td", has_text="answer_f1 (n=").last.wait_for()
     page.close()

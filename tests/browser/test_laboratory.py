@@ -157,8 +157,8 @@ def test_saved_notebook_shows_the_conversation_without_a_kernel(open_chat, jupyt
     html, _ = HTMLExporter().from_filename(str(file))
     page.route("**/*", lambda route: route.abort())
     page.set_content(html, wait_until="domcontentloaded")
-    kept = page.locator("[class^=agentlab-kept]")
-    assert kept.is_visible() and all(part in kept.inner_text() for part in ("7.32 m", "rag_only", "scripted"))
+    stored = page.locator("[class^=agentlab-kept]")
+    assert stored.is_visible() and all(part in stored.inner_text() for part in ("7.32 m", "rag_only", "scripted"))
 
 
 def test_flows_side_by_side_fill_and_stop_in_a_cell(open_chat):

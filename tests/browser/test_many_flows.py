@@ -128,7 +128,7 @@ def test_the_drawer_says_the_cause_first_and_an_error_once(show):
     assert first.inner_text() == "cause: failed"
 
 
-def test_the_first_trace_is_at_most_twelve_tabs_away(show):
+def test_the_first_trace_takes_at_most_twelve_tabs(show):
     page = show("eight")
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -184,8 +184,8 @@ def test_labels_of_the_scatter_lie_on_no_label_and_no_dot(show, width):
 def test_print_keeps_dots_and_columns(show):
     page = show("eight")
     page.emulate_media(media="print")
-    kept = page.locator("#verdict .dot").first.evaluate("e => getComputedStyle(e).printColorAdjust")
-    assert kept == "exact"
+    adjust = page.locator("#verdict .dot").first.evaluate("e => getComputedStyle(e).printColorAdjust")
+    assert adjust == "exact"
     assert page.locator("#verdict button").first.is_hidden()
 
 
@@ -224,8 +224,8 @@ def test_axe_finds_no_violation_on_page_and_trace(show, name, scheme, width):
 
     page = show(name, width, color_scheme=scheme)
     for part in ("page", "trace"):
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], [node["html"][:120] for node in each["nodes"][:2]]) for each in found] == []
+        violations = Axe().run(page).response["violations"]
+        assert [(each["id"], [node["html"][:120] for node in each["nodes"][:2]]) for each in violations] == []
         if part == "page":
             page.locator(f"{ROWS} .to-trace").first.click()
             page.locator("dialog[open]").wait_for()

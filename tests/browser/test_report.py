@@ -109,7 +109,7 @@ def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -
         page = browser.new_page(viewport=size, **options)
         page.errors = []
         page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.on("request", lambda asked: asked.url.startswith("file:") or page.errors.append(asked.url))
+        page.on("request", lambda question: question.url.startswith("file:") or page.errors.append(question.url))
         page.goto(files[name].as_uri())
         page.wait_for_selector("#matrix .reply:not(:text-is('…'))")
         opened.append(page)
@@ -222,8 +222,8 @@ def test_the_drawer_shows_the_turn_to_scale_with_passages_and_prompts(show):
     answer.locator("summary", has_text="difference to the previous call").click()
     assert "+ [user]" in answer.locator(".diff").inner_text()
     answer.locator("summary", has_text="prompt,").click()
-    shown = answer.locator("pre").first.inner_text()
-    assert "You answer questions" in shown and shown.startswith(answer.locator(".prefix").inner_text())
+    rendered = answer.locator("pre").first.inner_text()
+    assert "You answer questions" in rendered and rendered.startswith(answer.locator(".prefix").inner_text())
     page.locator("dialog button", has_text="turn →").click()
     page.wait_for_selector("dialog h2:has-text('c05')")
 

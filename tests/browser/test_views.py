@@ -54,7 +54,7 @@ def hovered(page: Any) -> list[bool]:
     return stays
 
 
-def test_a_run_shows_itself_and_stays_when_the_kernel_is_gone(jupyter: JupyterServer, browser: Any) -> None:
+def test_a_run_shows_itself_and_stays_without_a_kernel(jupyter: JupyterServer, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 2400})
     page.goto(jupyter.write_notebook("views", CELL, "run.matrix('flipped')", BESIDE))
     page.wait_for_function(READY)

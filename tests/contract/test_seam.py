@@ -81,7 +81,7 @@ async def with_usage(stack: AsyncExitStack, adapter: str, given: Any, made: Any,
     )
 
 
-def told(session: Session) -> list[Notice]:
+def notices_of(session: Session) -> list[Notice]:
     return [event for event in session.trace.events if isinstance(event, Notice) and event.name == USAGE_UNKNOWN]
 
 
@@ -100,7 +100,7 @@ async def test_impossible_count_is_unknown_and_reported_once(adapter, odd):
         calls = [event for event in session.trace.events if isinstance(event, ModelCall)]
         assert [call.completion.usage.input_tokens for call in calls] == [None, None]
         assert [call.cost_usd for call in calls] == [None, None]
-        assert len(told(session)) == 1 and "input_tokens" in told(session)[0].text
+        assert len(notices_of(session)) == 1 and "input_tokens" in notices_of(session)[0].text
         assert session.trace.totals().input_tokens is None
         session.trace.check()
         json.loads("".join(encode(event) for event in calls[:1]), parse_constant=pytest.fail)
@@ -112,7 +112,7 @@ async def test_possible_counts_are_kept_without_a_notice(adapter):
         session = await with_usage(stack, adapter, 100, 20, cached=64)
         usage = (await session.complete("Hello")).usage
         assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (100, 20, 64)
-        assert session.trace.totals().cost_usd == pytest.approx((36 + 6.4 + 40) / 1e6) and not told(session)
+        assert session.trace.totals().cost_usd == pytest.approx((36 + 6.4 + 40) / 1e6) and not notices_of(session)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -120,7 +120,7 @@ async def test_too_many_cached_tokens_never_make_a_cost_negative(adapter):
     async with AsyncExitStack() as stack:
         session = await with_usage(stack, adapter, 100, 1, cached=10**8)
         assert (await session.complete("Hello")).usage.cached_tokens is None
-        assert session.trace.totals().cost_usd == pytest.approx(102 / 1e6) and len(told(session)) == 1
+        assert session.trace.totals().cost_usd == pytest.approx(102 / 1e6) and len(notices_of(session)) == 1
 
 
 OPENAI_FAULTS = {
@@ -153,7 +153,7 @@ async def test_unreadable_response_is_a_provider_error_and_is_retried(adapter, f
             await session.complete("Hello")
         (call,) = session.trace.events
         assert isinstance(call, ModelCall) and call.completion is None
-        # What cannot be read is asked once more; what breaks off, as often as any other call.
+        # What cannot be read is asked once more; what cancels, as often as any other call.
         assert call.attempt == (4 if adapter == "local" and fault in ("no choices", "a page", "a null") else 2)
 
 
@@ -167,7 +167,7 @@ async def test_arguments_that_are_not_json_are_a_malformed_call(odd):
 
 
 @pytest.mark.parametrize("odd", [{"n": float("inf")}, {"n": {1, 2}}, ["no", "object"]])
-async def test_foreign_adapter_passes_on_no_other_arguments(odd):
+async def test_an_adapter_of_others_passes_no_other_arguments(odd):
     reply = Message(role="agent", tool_calls=(ToolCall(id="a", name="f", arguments=odd),))
     async with AsyncExitStack() as stack:
         (made,) = (await (await connected(stack, "scripted", None, None, reply)).complete("?")).message.tool_calls

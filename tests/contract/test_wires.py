@@ -39,7 +39,7 @@ SCRIPT: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
 """Replies of the model, call by call: text and tool calls."""
 
 
-SAID = ["Weather in Bern and Bâle?", "And in Genf?", "Thanks!"]
+TEXTS = ["Weather in Bern and Bâle?", "And in Genf?", "Thanks!"]
 
 
 class Weather:
@@ -68,7 +68,7 @@ def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str
 
 
 def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    return fake_gemini.said(
+    return fake_gemini.answer_of(
         *([{"text": text}] if text else []),
         *({"functionCall": {"name": name, "args": given}} for name, given in calls),
     )
@@ -102,7 +102,7 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
             model = Wired(int(server.base_url.split(":")[2].split("/")[0]))
     stack.push_async_callback(model.close)
     session = session_over(coordinator, model, tools=[Weather()])
-    for turn, text in enumerate(SAID):
+    for turn, text in enumerate(TEXTS):
         session.begin_turn(turn)
         await coordinator.respond(UserTurn(text=text), session)
     assert next(script, None) is None
@@ -111,16 +111,16 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
 
 def numbered(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """With the ids of tool calls in the order of their appearance: only who answers whom is left of them."""
-    known: dict[str | None, int] = {}
+    results: dict[str | None, int] = {}
     return [
         {
             "role": message.name if message.role == "agent" else message.role,
             "content": message.text,
             "tool_calls": [
-                (known.setdefault(call.id, len(known)), call.name, call.arguments, call.malformed)
+                (results.setdefault(call.id, len(results)), call.name, call.arguments, call.malformed)
                 for call in message.tool_calls
             ],
-            "answers": known[message.tool_call_id] if message.role == "tool" else None,
+            "answers": results[message.tool_call_id] if message.role == "tool" else None,
         }
         for message in messages
     ]
@@ -149,7 +149,7 @@ async def test_broken_stream_leaves_a_usable_history():
         session = session_over(coordinator, model, tools=[Weather()], retries=0)
         session.begin_turn(0)
         with pytest.raises(Unreachable):
-            await coordinator.respond(UserTurn(text=SAID[0]), session)
+            await coordinator.respond(UserTurn(text=TEXTS[0]), session)
         session.begin_turn(1)
         assert (await coordinator.respond(UserTurn(text="And now?"), session)).text == "Here again."
         await model.close()
@@ -160,7 +160,7 @@ async def test_broken_stream_leaves_a_usable_history():
 
 async def test_thought_signatures_go_back_with_their_calls_through_the_coordinator():
     signed = {"functionCall": {"name": "weather.now", "args": {"city": "Bern"}}, "thoughtSignature": "c2lnbmVk"}
-    answers = iter([fake_gemini.said(signed), fake_gemini.text("Rain.")])
+    answers = iter([fake_gemini.answer_of(signed), fake_gemini.text("Rain.")])
     async with fake_gemini.serving(lambda body: next(answers)) as google:
         model = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
         session = session_over(coordinator, model, tools=[Weather()])

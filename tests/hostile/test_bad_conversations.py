@@ -30,9 +30,9 @@ def colours(tmp_path: Path) -> Path:
 class Leaving(Answering):
     """Raises in c01, in one of the places where a flow may."""
 
-    def __init__(self, where: str, failure: BaseException) -> None:
+    def __init__(self, location: str, failure: BaseException) -> None:
         super().__init__(name="leaving")
-        self.where, self.failure = where, failure
+        self.location, self.failure = location, failure
 
     async def respond(self, turn: Any, session: Any) -> Reply:
         reply = await super().respond(turn, session)
@@ -46,7 +46,7 @@ class Leaving(Answering):
         async def stay() -> None:
             await session.complete((Message(role="user", text="beside"),))
 
-        match self.where:
+        match self.location:
             case "flow":
                 await leave()
             case "parallel":
@@ -57,17 +57,17 @@ class Leaving(Answering):
 
 
 @pytest.mark.parametrize("failure", EXITS, ids=lambda failure: type(failure).__name__)
-@pytest.mark.parametrize("where", ["flow", "parallel", "background"])
-def test_exit_in_a_flow_ends_only_the_turn(colours, tmp_path, where, failure):
-    if where != "flow" and isinstance(failure, asyncio.CancelledError):
-        pytest.skip("whoever cancels itself there is gone, and the turn with it")
-    run = play(colours, tmp_path / "run", Leaving(where, failure))
+@pytest.mark.parametrize("location", ["flow", "parallel", "background"])
+def test_exit_in_a_flow_ends_only_the_turn(colours, tmp_path, location, failure):
+    if location != "flow" and isinstance(failure, asyncio.CancelledError):
+        pytest.skip("a flow that cancels itself there ends with its turn")
+    run = play(colours, tmp_path / "run", Leaving(location, failure))
     flow = run.result.flows["leaving"]
     assert (run.result.status, flow.turns) == ("complete", 6)
-    assert flow.errors == (0 if where == "background" else 2)
-    told = [event for event in run.trace("leaving", "c01").events if getattr(event, "name", "") == BACKGROUND_FAILED]
-    assert len(told) == (2 if where == "background" else 0)
-    if where == "parallel":
+    assert flow.errors == (0 if location == "background" else 2)
+    notices = [event for event in run.trace("leaving", "c01").events if getattr(event, "name", "") == BACKGROUND_FAILED]
+    assert len(notices) == (2 if location == "background" else 0)
+    if location == "parallel":
         assert flow.llm_calls == 6 + 4, "what ran beside it came to its end and counts"
 
 
@@ -130,10 +130,10 @@ class Straying(Answering):
 def test_inconsistent_trial_is_quarantined_and_played_again(colours, tmp_path, capsys):
     flow = Straying()
     run = play(colours, tmp_path / "run", flow)
-    told = run.result.quarantined
+    quarantined = run.result.quarantined
     assert run.result.status == "partial" and run.result.turns == 6
-    assert [(each.flow, each.conversation, each.epoch) for each in told] == [("straying", "c01", 0)]
-    assert "after its last turn" in told[0].cause
+    assert [(each.flow, each.conversation, each.epoch) for each in quarantined] == [("straying", "c01", 0)]
+    assert "after its last turn" in quarantined[0].cause
     with pytest.raises(RunError, match=r"1 conversations are quarantined .*straying c01.* --resume"):
         write_baseline(run, tmp_path / "never.jsonl")
     assert main(["show", str(run.path)]) == 0

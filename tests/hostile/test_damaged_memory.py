@@ -57,10 +57,10 @@ async def test_sqlite(tmp_path, name, how, when):
         for work in (texts(memory), add(memory, "new", new_id), ask(memory, "fact 1")):
             try:
                 await work
-            except MemoryUnavailable as told:
-                assert "sqlite memory at" in str(told) and "\n" not in str(told)
-    except AgentlabError as told:
-        assert "memory.sqlite" in str(told) and "\n" not in str(told)
+            except MemoryUnavailable as error:
+                assert "sqlite memory at" in str(error) and "\n" not in str(error)
+    except AgentlabError as error:
+        assert "memory.sqlite" in str(error) and "\n" not in str(error)
     await memory.close()
 
 
@@ -78,30 +78,30 @@ async def test_textfile(tmp_path, name, how):
         for work in (texts(memory), add(memory, "new", new_id), ask(memory, "Rome")):
             try:
                 await work
-            except MemoryUnavailable as told:
-                assert "\n" not in str(told)
+            except MemoryUnavailable as error:
+                assert "\n" not in str(error)
         await memory.close()
-    except AgentlabError as told:
-        assert "memory.txt" in str(told) and "\n" not in str(told)
+    except AgentlabError as error:
+        assert "memory.txt" in str(error) and "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
-    "kept", ["created = 'soon'", "vector = x'00'", "text = 7, id = 7", "created = 3.5", "vector = ''"]
+    "damage", ["created = 'soon'", "vector = x'00'", "text = 7, id = 7", "created = 3.5", "vector = ''"]
 )
-async def test_edited_fact_is_detected(tmp_path, kept):
+async def test_edited_fact_is_detected(tmp_path, damage):
     backend = Backend("sqlite", tmp_path, None)
     memory = backend.open()
     await add(memory, "Ann lives in Rome", ids())
     await add(memory, "Bob has two sisters", ids("other"))
     await memory.close()
     with sqlite3.connect(tmp_path / "memory.sqlite") as database:
-        database.execute(f"UPDATE facts SET {kept} WHERE number = 1")
+        database.execute(f"UPDATE facts SET {damage} WHERE number = 1")
     database.close()
     memory = backend.open()
     try:
         await ask(memory, "Rome")
-    except MemoryUnavailable as told:
-        assert "a fact is damaged" in str(told)
+    except MemoryUnavailable as error:
+        assert "a fact is damaged" in str(error)
     await memory.close()
 
 
@@ -121,8 +121,8 @@ async def filled_chroma(tmp_path: Path) -> Backend:
     """More facts than Chroma keeps in memory, so that its index is on disk."""
     backend, new_id = Backend("chroma", tmp_path, None), ids()
     memory = backend.open()
-    said = [f"fact {number}" for number in range(1200)]
-    await memory.ingest(said, [vector(text) for text in said], created=[NOW] * len(said), new_id=new_id)
+    lines = [f"fact {number}" for number in range(1200)]
+    await memory.ingest(lines, [vector(text) for text in lines], created=[NOW] * len(lines), new_id=new_id)
     await memory.close()
     return backend
 
@@ -140,8 +140,8 @@ async def test_chroma_before_it_is_opened(tmp_path, name, how):
     for work in (texts(memory), ask(memory, "fact 1")):
         try:
             assert len(await work) in (1200, 3)
-        except MemoryUnavailable as told:
-            assert "chroma memory at" in str(told) and "\n" not in str(told)
+        except MemoryUnavailable as error:
+            assert "chroma memory at" in str(error) and "\n" not in str(error)
     await memory.close()
 
 

@@ -61,7 +61,7 @@ def test_an_edited_file_is_refused_by_name_everywhere(finished, tmp_path, capsys
 
 
 @pytest.mark.parametrize("name", ["turns.jsonl", "calls.jsonl", "run.json"])
-def test_resuming_does_not_seal_an_edit(finished, tmp_path, name):
+def test_resuming_writes_no_checksum_over_an_edit(finished, tmp_path, name):
     edit(finished / name, *EDITS[name])
     with pytest.raises(RunError, match=rf"{name} was edited"):
         play(tmp_path / "colours", finished, Answering(), Answering("other"), resume=True)
@@ -73,7 +73,7 @@ def test_resume_rewrites_an_edited_summary(finished, tmp_path):
     assert again.result.flows["other"].input_tokens == 800 and open_run(finished).folder.has_checksums
 
 
-def test_a_deleted_file_and_a_deleted_seal_are_named(finished):
+def test_a_deleted_file_and_a_deleted_checksum_are_named(finished):
     for name in ("turns.jsonl", "calls.jsonl"):
         content = (finished / name).read_bytes()
         (finished / name).unlink()
@@ -105,7 +105,7 @@ def test_regrading_rewrites_an_edited_summary_and_refuses_an_edited_ledger(finis
         open_run(finished, regrade=True)
 
 
-def test_a_header_written_after_the_end_is_sealed_too(finished):
+def test_a_header_written_after_the_end_has_a_checksum_too(finished):
     folder = open_run(finished).folder
     folder.write_json("run.json", {**folder.header, "note": "mine"})
     assert open_run(finished).folder.has_checksums
@@ -147,7 +147,7 @@ def test_half_written_header_is_no_edit(finished, tmp_path, capsys, name):
     assert open_run(finished).folder.has_checksums
 
 
-def test_rows_after_a_second_summary_break_its_seal_too(finished):
+def test_rows_after_a_second_summary_break_its_checksum_too(finished):
     folder = open_run(finished).folder
     row, *_ = folder.turns()
     for _ in range(2):

@@ -55,29 +55,29 @@ def usage(given: Any, made: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("odd", [-(10**9), "many", float("nan"), float("inf"), 10**400])
 async def test_usage_that_cannot_be_costs_nothing_but_certainty(spec, tmp_path, monkeypatch, odd):
-    found = await run(spec, fake_openai.text("Hi", usage=usage(odd, 20)), tmp_path / "run", monkeypatch)
-    flow = found.summary["flows"]["rag_only"]
-    assert (found.summary["status"], flow["turns"], flow["errors"]) == ("complete", 6, 0)
+    result = await run(spec, fake_openai.text("Hi", usage=usage(odd, 20)), tmp_path / "run", monkeypatch)
+    flow = result.summary["flows"]["rag_only"]
+    assert (result.summary["status"], flow["turns"], flow["errors"]) == ("complete", 6, 0)
     assert (flow["input_tokens"], flow["output_tokens"], flow["cost_usd"]) == (None, 120, None)
-    told = [e for trace in found.traces.values() for e in trace.events if getattr(e, "name", "") == USAGE_UNKNOWN]
-    assert len(told) == 3, "once a conversation"
+    notices = [e for trace in result.traces.values() for e in trace.events if getattr(e, "name", "") == USAGE_UNKNOWN]
+    assert len(notices) == 3, "once a conversation"
     for file in ("summary.json", "calls.jsonl", "turns.jsonl"):
-        for line in (found.path / file).read_text().splitlines() if file.endswith("l") else [""]:
-            json.loads(line or (found.path / file).read_text(), parse_constant=pytest.fail)
+        for line in (result.path / file).read_text().splitlines() if file.endswith("l") else [""]:
+            json.loads(line or (result.path / file).read_text(), parse_constant=pytest.fail)
 
 
 async def test_negative_usage_does_not_defeat_a_budget(spec, tmp_path, monkeypatch):
     answer = fake_openai.text("Hi", usage=usage(-(10**9), 20))
-    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
-    assert (found.summary["status"], found.summary["turns"]) == ("partial", 1)
+    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
+    assert (result.summary["status"], result.summary["turns"]) == ("partial", 1)
 
 
 async def test_a_budget_is_spent_by_honest_usage_and_not_before(spec, tmp_path, monkeypatch):
     answer = fake_openai.text("Hi", usage=usage(1000, 100))  # $0.003 a call
-    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
-    assert (found.summary["status"], found.summary["turns"]) == ("partial", 3), "a fourth would be past a tenth more"
-    found = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 1})
-    assert (found.summary["status"], found.summary["turns"]) == ("complete", 6)
+    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
+    assert (result.summary["status"], result.summary["turns"]) == ("partial", 3), "a fourth would be past a tenth more"
+    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 1})
+    assert (result.summary["status"], result.summary["turns"]) == ("complete", 6)
 
 
 def lines(file: Path) -> list[str]:
@@ -97,12 +97,12 @@ class Handing:
 def test_numbers_that_json_cannot_hold_are_null_in_the_run_folder(spec, tmp_path):
     del spec["prices"]
     with al.Lab(model=Scripted([]), **spec | {"flows": [Handing()]}) as lab:
-        found = lab.run_sync(out=tmp_path / "run")
-    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines(found.path / "calls.jsonl")]
+        result = lab.run_sync(out=tmp_path / "run")
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines(result.path / "calls.jsonl")]
     assert [row["data"] for row in rows if row["kind"] == "notice"] == [{"value": None, "limit": None}] * 6
-    turns = [json.loads(line, parse_constant=pytest.fail) for line in lines(found.path / "turns.jsonl")]
+    turns = [json.loads(line, parse_constant=pytest.fail) for line in lines(result.path / "turns.jsonl")]
     assert [row["reply"]["data"] for row in turns] == [{"x": None, "y": 1.5}] * 6
-    assert al.open_run(found.path).summary["status"] == "complete"
+    assert al.open_run(result.path).summary["status"] == "complete"
 
 
 async def served(handler: Handler, ask: Callable[[str], Any]) -> Any:
@@ -144,10 +144,10 @@ def dripping(piece: bytes) -> Handler:
     "piece", [b": keep-alive\n\n", b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n']
 )
 async def test_an_answer_that_never_ends_ends_in_time(piece):
-    began = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(Retryable, match="in time"):
         await served(dripping(piece), lambda url: complete(url, timeout=0.3))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - started < 5
 
 
 def sending(content: bytes, **headers: str) -> Handler:
@@ -213,13 +213,13 @@ async def test_a_vector_with_what_is_no_number_is_an_error_to_retry():
         await served(sending(row.encode(), **{"Content-Type": "application/json"}), embed)
 
 
-@pytest.mark.parametrize("asked, given", [(86_400.0, 0.0), (60.0, 60.0), (40.0, 60.0)])
-async def test_a_provider_gets_a_minute_in_all_and_one_that_wants_more_none(monkeypatch, asked, given):
+@pytest.mark.parametrize("wanted, given", [(86_400.0, 0.0), (60.0, 60.0), (40.0, 60.0)])
+async def test_a_provider_gets_a_minute_in_all_and_one_that_wants_more_none(monkeypatch, wanted, given):
     waited: list[float] = []
     monkeypatch.setattr(retries.asyncio, "sleep", lambda seconds: _given(waited.append(seconds)))
 
     async def refuse() -> None:
-        raise RateLimited("later", "any", asked)
+        raise RateLimited("later", "any", wanted)
 
     with pytest.raises(RateLimited, match="longest wait" if given == 0 else "later"):
         await retries.Attempts().run(refuse)
@@ -241,14 +241,14 @@ def test_a_server_that_is_down_stops_the_run_once_and_it_can_be_resumed(tmp_path
     spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "flows": ["rag_only"], "scorers": ["answer"]}
     out = tmp_path / "run"
     with al.Lab(model=Scripted([reply], loop=True), **spec, concurrency=concurrency) as lab:
-        found = lab.run_sync(out=out)
+        result = lab.run_sync(out=out)
     stopped = [record for record in caplog.records if "the run stops here" in record.message]
-    assert (found.summary["status"], found.summary["turns"], len(stopped)) == ("partial", 9, 1)
+    assert (result.summary["status"], result.summary["turns"], len(stopped)) == ("partial", 9, 1)
     is_down = False
     with al.Lab(model=Scripted([reply], loop=True), **spec, concurrency=concurrency) as lab:
-        found = lab.run_sync(out=out, resume=True)
-    assert (found.summary["status"], found.summary["turns"]) == ("complete", 30)
-    assert found.summary["flows"]["rag_only"]["errors"] == 0, "failures of the provider are asked again"
+        result = lab.run_sync(out=out, resume=True)
+    assert (result.summary["status"], result.summary["turns"]) == ("complete", 30)
+    assert result.summary["flows"]["rag_only"]["errors"] == 0, "failures of the provider are asked again"
 
 
 def test_a_server_that_fails_now_and_then_stops_nothing(tmp_path, own_home):
@@ -265,6 +265,6 @@ def test_a_server_that_fails_now_and_then_stops_nothing(tmp_path, own_home):
     with al.Lab(
         model=Scripted([reply], loop=True), datasets=[str(data)], embedder="hashing/hashing-64", flows=["rag_only"]
     ) as lab:
-        found = lab.run_sync(out=tmp_path / "run")
-    assert (found.summary["status"], found.summary["flows"]["rag_only"]["errors"]) == ("complete", 23)
-    assert found.traces["rag_only", "c09", 0].totals().llm_calls == 1
+        result = lab.run_sync(out=tmp_path / "run")
+    assert (result.summary["status"], result.summary["flows"]["rag_only"]["errors"]) == ("complete", 23)
+    assert result.traces["rag_only", "c09", 0].totals().llm_calls == 1

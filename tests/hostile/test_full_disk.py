@@ -43,18 +43,18 @@ def outcome(out: Path) -> dict[str, Any]:
     return {"status": summary["status"], "flows": flows, "turns": turns, "scores": scores}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99], ids=["before", "within", "at the end of"])
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99], ids=["before", "within", "at the end of"])
 @pytest.mark.parametrize(
     "name, at",
     [("run.json", 0), ("turns.jsonl", 0), ("turns.jsonl", 2), ("summary.json", 0)]
     + [("calls.jsonl", number) for number in (0, 1, 7)],
 )
-def test_full_disk_is_one_line_and_the_run_continues(spec, tmp_path, capsys, name, at, share):
+def test_full_disk_is_one_line_and_the_run_continues(spec, tmp_path, capsys, name, at, fraction):
     assert main(["run", str(spec), "--out", str(tmp_path / "whole")]) == 0
     capsys.readouterr()
     out = tmp_path / "cut"
     with pytest.MonkeyPatch.context() as patched:
-        disk = FullDisk(patched, name, at, share)
+        disk = FullDisk(patched, name, at, fraction)
         assert main(["run", str(spec), "--out", str(out)]) == 1
     assert disk.failed
     err = capsys.readouterr().err
@@ -79,7 +79,7 @@ def test_a_flow_that_survives_whatever_happens_does_not_write_past_the_gap(spec,
     )
     run = ["run", str(spec), "--flow", str(tmp_path / "stubborn.py"), "--out", str(tmp_path / "cut")]
     with pytest.MonkeyPatch.context() as patched:
-        FullDisk(patched, "calls.jsonl", at=1, share=0.5)
+        FullDisk(patched, "calls.jsonl", at=1, fraction=0.5)
         assert main(run) == 1
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "cut" / "calls.jsonl").read_text().splitlines()]
     assert kinds == ["message", "model_call"]
@@ -92,14 +92,14 @@ def test_a_flow_that_survives_whatever_happens_does_not_write_past_the_gap(spec,
 def test_failed_import_on_a_full_disk_leaves_nothing(spec, tmp_path, capsys, name):
     rows = [{"system": "s", "conversation": c["id"], "turn": 0, "answer": "so"} for c in CONVERSATIONS[:2]]
     (tmp_path / "rules" / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ["import", "predictions", str(tmp_path / "rules" / "answers.jsonl"), "--out", str(tmp_path / "imported")]
+    command = ["import", "predictions", str(tmp_path / "rules" / "answers.jsonl"), "--out", str(tmp_path / "imported")]
     with pytest.MonkeyPatch.context() as patched:
         FullDisk(patched, name)
-        assert main(asked) == 1
+        assert main(command) == 1
     err = capsys.readouterr().err
     assert "No space left" in err and "--resume" not in err
     assert not [file for file in tmp_path.iterdir() if "imported" in file.name]
-    assert main(asked) == 0
+    assert main(command) == 0
 
 
 def test_half_written_file_of_a_killed_process_blocks_nothing(spec, tmp_path):

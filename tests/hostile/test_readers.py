@@ -66,7 +66,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     run = play(write_set(folder / "colours", 2), folder / "run")
     write_baseline(run, folder / "baseline.jsonl")
-    # Without seals, or every edit would be refused for that alone.
+    # Without checksums, or every edit would be refused for that alone.
     unseal(run.path)
     uncheck(folder / "baseline.jsonl")
     return folder
@@ -97,9 +97,9 @@ def test_recordings(tmp_path, data):
     (tmp_path / "run.jsonl").write_bytes(data.draw(mutated(content)))
 
     def read() -> None:
-        found = Recordings.open(tmp_path, "run")
-        for row in found.completions():
-            parts_of(found, row)
+        recordings = Recordings.open(tmp_path, "run")
+        for row in recordings.completions():
+            parts_of(recordings, row)
 
     use(read)
     use(lambda: Recordings.open(tmp_path, "run", write=True))

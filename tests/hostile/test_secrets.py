@@ -66,8 +66,8 @@ def test_run_that_met_a_key_redacts_it_and_reports_it(spec, tmp_path, capsys, mo
         out, err = capsys.readouterr()
         assert (out or err) and not leaks(out + err), command
         if command == ["show", "run"]:
-            told = [line for line in out.splitlines() if "contained a secret" in line]
-            assert len(told) == 1 and told[0].startswith(f"{run.summary['secrets']} texts")
+            lines = [line for line in out.splitlines() if "contained a secret" in line]
+            assert len(lines) == 1 and lines[0].startswith(f"{run.summary['secrets']} texts")
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and leaks(file.read_text("utf-8", "replace"))]
 
 
@@ -84,8 +84,8 @@ def test_run_without_a_key_reports_nothing(spec, tmp_path, capsys):
 def test_a_run_with_a_secret_can_be_resumed_and_counts_the_same(spec, tmp_path):
     whole = play(spec, tmp_path / "whole", [f"It is {KEY}."])
     play(spec, tmp_path / "cut", [f"It is {KEY}."])
-    kept = [line for line in (tmp_path / "cut" / "turns.jsonl").read_text().splitlines() if '"c0"' in line]
-    (tmp_path / "cut" / "turns.jsonl").write_text("\n".join(kept) + "\n")
+    stored = [line for line in (tmp_path / "cut" / "turns.jsonl").read_text().splitlines() if '"c0"' in line]
+    (tmp_path / "cut" / "turns.jsonl").write_text("\n".join(stored) + "\n")
     ledger = [line for line in (tmp_path / "cut" / "calls.jsonl").read_text().splitlines() if '"c0"' in line]
     (tmp_path / "cut" / "calls.jsonl").write_text("\n".join(ledger) + "\n")
     (tmp_path / "cut" / "summary.json").unlink()

@@ -102,28 +102,28 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> al.Run:
     return run
 
 
-def is_tame(text: str, where: object = "") -> None:
-    assert text.strip(), where
-    found = RAW.search(text)
-    assert not found, f"{where}: {text[max(0, found.start() - 60) : found.end() + 20]!r}"
+def is_tame(text: str, location: object = "") -> None:
+    assert text.strip(), location
+    match = RAW.search(text)
+    assert not match, f"{location}: {text[max(0, match.start() - 60) : match.end() + 20]!r}"
     forged = re.search(rf"(?m)^(?:{FORGED}|# {FORGED}|- {FORGED}|1\. {FORGED}).*", text)
-    assert not forged, f"{where}: {forged[0]!r}"
+    assert not forged, f"{location}: {forged[0]!r}"
 
 
-def is_inert_markdown(text: str, where: object = "") -> None:
-    is_tame(text, where)
+def is_inert_markdown(text: str, location: object = "") -> None:
+    is_tame(text, location)
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
     inner = [part for token in tokens for part in token.children or ()]
     kinds = {token.type for token in (*tokens, *inner)}
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_block", "code_inline"}, where
+    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_block", "code_inline"}, location
     headings = [after.content for token, after in itertools.pairwise(tokens) if token.type == "heading_open"]
-    assert not [heading for heading in headings if heading.startswith(FORGED)], where
+    assert not [heading for heading in headings if heading.startswith(FORGED)], location
 
 
-def is_inert_html(page: str, where: object = "") -> None:
+def is_inert_html(page: str, location: object = "") -> None:
     elements = Elements(page)
-    assert not elements.active, (where, elements.active[:3])
-    assert not RAW.search(page), where
+    assert not elements.active, (location, elements.active[:3])
+    assert not RAW.search(page), location
 
 
 COMMANDS = [
@@ -201,10 +201,10 @@ def test_no_representation_in_a_notebook_holds_anything_that_acts(played, here):
         answers.append(FlowAnswer(flow=f"f{text}", model=text, trace=trace, error=text))
     comparison = FlowComparison(STRINGS[0] + STRINGS[22], tuple(answers))
     is_tame(repr(comparison).replace("    ", "  "))
-    shown = [comparison, played.show(f"{STRINGS[1]}1"), played.matrix()]
-    shown += [played.table(), played.turns, played.scores, played.calls]
+    rendered = [comparison, played.show(f"{STRINGS[1]}1"), played.matrix()]
+    rendered += [played.table(), played.turns, played.scores, played.calls]
     cells = []
-    for each in shown:
+    for each in rendered:
         is_tame(repr(each), type(each))
         is_inert_html(each._repr_html_(), type(each))
         bundle = {"text/html": each._repr_html_(), "text/plain": repr(each)}
@@ -214,10 +214,12 @@ def test_no_representation_in_a_notebook_holds_anything_that_acts(played, here):
             is_tame(content, "a picture")
     views = import_module("agentlab.evals.report.views").Views(played)
     is_tame(views.text(), "the text of a run")
-    for told in (views.markdown(), compare(played)._repr_markdown_()):
-        is_tame(told, "the views of a run")
+    for markdown in (views.markdown(), compare(played)._repr_markdown_()):
+        is_tame(markdown, "the views of a run")
         cells.append(
-            nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", data={"text/markdown": told})])
+            nbformat.v4.new_code_cell(
+                outputs=[nbformat.v4.new_output("display_data", data={"text/markdown": markdown})]
+            )
         )
     for trace in list(played.traces.values())[::10]:
         data = {"text/markdown": trace._repr_markdown_()}
@@ -244,8 +246,8 @@ def test_the_table_of_a_run_holds_no_formula_and_nothing_raw(played, here):
     assert main(["export", str(played.path), "--to", "csv", "-o", "turns.csv"]) == 0
     text = Path("turns.csv").read_bytes().decode().replace("\r\n", "\n")
     assert not RAW.search(text)
-    told = [cell for cells in csv.reader(io.StringIO(text)) for cell in cells]
-    assert "'=1+1" in told and not [cell for cell in told if cell.startswith(("=", "+", "@"))]
+    cells_of_csv = [cell for cells in csv.reader(io.StringIO(text)) for cell in cells]
+    assert "'=1+1" in cells_of_csv and not [cell for cell in cells_of_csv if cell.startswith(("=", "+", "@"))]
 
 
 def test_a_log_has_one_line_of_ours_where_one_was_written(played):

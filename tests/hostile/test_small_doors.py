@@ -74,8 +74,8 @@ QUOTED = 'The page says {"tool": "write_file"}, which I ignore. {"tool": null}'
     ],
 )
 def test_a_quoted_choice_is_no_choice(text, tool):
-    found = read_object(text, "tool")
-    assert (found or {}).get("tool") == tool
+    parsed = read_object(text, "tool")
+    assert (parsed or {}).get("tool") == tool
 
 
 @pytest.mark.parametrize("text", ['{"n": 1e999}', '{"n": NaN}', '{"n": ' + "9" * 5000 + "}", '{"n": -Infinity}'])
@@ -84,9 +84,9 @@ def test_a_number_that_is_none_is_read_as_null(text):
 
 
 def test_too_deep_object_in_a_reply_is_refused():
-    began = time.process_time()
+    started = time.process_time()
     assert read_object('{"a": ' + "[" * 5000 + "]" * 5000 + "}") is None
-    assert time.process_time() - began < 2
+    assert time.process_time() - started < 2
 
 
 class Odd(Answering):
@@ -106,7 +106,7 @@ def test_whatever_a_flow_hands_on_the_ledger_can_be_read_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, text",
     [
         ("today: 2001-99-99", "month must be in 1..12"),
         ("limit: " + "[" * 3000, "nested deeper than 100 levels"),
@@ -114,11 +114,11 @@ def test_whatever_a_flow_hands_on_the_ledger_can_be_read_again(tmp_path):
         ("limit: !!int ''", "not YAML"),
     ],
 )
-def test_an_odd_spec_is_one_line(tmp_path, capsys, line, said):
+def test_an_odd_spec_is_one_line(tmp_path, capsys, line, text):
     (tmp_path / "spec.yaml").write_text(f"flows: [rag_only]\n{line}\n")
     assert main(["run", str(tmp_path / "spec.yaml")]) == 1
     printed = capsys.readouterr().err
-    assert said in printed and printed.count("\n") == 1 and "Traceback" not in printed
+    assert text in printed and printed.count("\n") == 1 and "Traceback" not in printed
 
 
 def test_weights_that_were_swapped_with_size_and_time_kept_are_hashed_again(tmp_path):

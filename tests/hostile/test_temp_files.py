@@ -137,13 +137,13 @@ def test_a_server_ends_with_a_process_that_is_killed(tmp_path):
         pid = int(parent.stdout.readline())
         parent.kill()
 
-    def gone() -> bool:
+    def is_removed() -> bool:
         try:
             return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
         except FileNotFoundError:
             return True
 
-    wait_for(gone, 10)
+    wait_for(is_removed, 10)
 
 
 async def test_a_server_that_floods_its_log_fills_no_disk(tmp_path, monkeypatch):

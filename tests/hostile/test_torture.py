@@ -25,8 +25,8 @@ def test_a_few_of_each_kind_are_survived(part):
     paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     command = [sys.executable, str(TESTS / "hostile" / "torture.py"), part, "--short"]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, timeout=300)
-    told, *failures = ended.stdout.splitlines() or [ended.stderr]
-    assert re.match(rf"{part}: \d+ cases", told), ended.stdout + ended.stderr
+    text, *failures = ended.stdout.splitlines() or [ended.stderr]
+    assert re.match(rf"{part}: \d+ cases", text), ended.stdout + ended.stderr
     assert not failures and not ended.returncode, ended.stdout + ended.stderr
 
 

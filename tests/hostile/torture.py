@@ -1,7 +1,7 @@
 """Kills, stops, starves, deceives, damages and edits runs, and feeds garbage to every reader; writes what survived.
 
     make torture                                                  # all of it; the table goes to results/survival.md
-    PYTHONPATH=tests python tests/hostile/torture.py kills disks  # these parts; their rows of the table are made anew
+    PYTHONPATH=tests python tests/hostile/torture.py kills disks  # these parts; their rows of the table are made again
     PYTHONPATH=tests python tests/hostile/torture.py --short      # a few cases of each, as `make test` does it
 
 Each part is a driver in tests/support that counts its cases and names what failed. What a part found is kept in
@@ -28,7 +28,7 @@ from support.child_processes import PRELOADED
 
 SEED = 20261123
 RESULTS = Path(__file__).parents[2] / "results"
-KEPT, TABLE = RESULTS / "torture.json", RESULTS / "survival.md"
+STATE_FILE, TABLE = RESULTS / "torture.json", RESULTS / "survival.md"
 PARTS = {
     # Part: its driver in tests/support, cases, and cases of a short run.
     "kills": ("interruptions", 100, 3),
@@ -48,15 +48,15 @@ an undisturbed run."""
 
 def played(part: str, cases: int, seed: int) -> dict[str, Any]:
     """Run a part; return its name, number of cases, seconds and counts of failures."""
-    began, count = time.monotonic(), 0
+    started, count = time.monotonic(), 0
     failures: Counter[str] = Counter()
     # Not a TemporaryDirectory: each child would delete that at its end.
     folder = Path(tempfile.mkdtemp(prefix="torture-"))
     try:
-        unit, found = import_module(f"support.{PARTS[part][0]}").play(
+        unit, result = import_module(f"support.{PARTS[part][0]}").play(
             cases, folder, random.Random(f"{seed}/{part}"), part
         )
-        for failure in found:
+        for failure in result:
             count += 1
             if failure is not None:
                 failures[failure] += 1
@@ -64,7 +64,7 @@ def played(part: str, cases: int, seed: int) -> dict[str, Any]:
         unit = f"{unit}; broken off"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {"cases": count, "of": unit, "seconds": round(time.monotonic() - began), "failures": dict(failures)}
+    return {"cases": count, "of": unit, "seconds": round(time.monotonic() - started), "failures": dict(failures)}
 
 
 def main() -> int:
@@ -81,38 +81,38 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     failed = 0
     for part in chosen.parts or PARTS:
-        found = played(part, PARTS[part][2 if chosen.short else 1], chosen.seed)
-        failed += sum(found["failures"].values())
-        print("\n".join(lines(part, found)), flush=True)
+        result = played(part, PARTS[part][2 if chosen.short else 1], chosen.seed)
+        failed += sum(result["failures"].values())
+        print("\n".join(lines(part, result)), flush=True)
         if not chosen.short:
-            kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-            KEPT.write_text(json.dumps({**kept, part: {**found, "seed": chosen.seed}}, indent=1))
-            TABLE.write_text(table(json.loads(KEPT.read_text())), encoding="utf-8")
+            stored = json.loads(STATE_FILE.read_text()) if STATE_FILE.exists() else {}
+            STATE_FILE.write_text(json.dumps({**stored, part: {**result, "seed": chosen.seed}}, indent=1))
+            TABLE.write_text(table(json.loads(STATE_FILE.read_text())), encoding="utf-8")
     return min(100, failed)
 
 
-def lines(part: str, found: dict[str, Any]) -> Iterator[str]:
-    failed = sum(found["failures"].values())
-    yield f"{part}: {found['cases']} cases ({found['of']}), {failed} failed, {found['seconds']} s"
-    for failure, times in list(found["failures"].items())[:40]:
+def lines(part: str, results: dict[str, Any]) -> Iterator[str]:
+    failed = sum(results["failures"].values())
+    yield f"{part}: {results['cases']} cases ({results['of']}), {failed} failed, {results['seconds']} s"
+    for failure, times in list(results["failures"].items())[:40]:
         yield f"    {times} x {failure}"
 
 
-def table(kept: dict[str, Any]) -> str:
-    parts = [(part, kept[part]) for part in PARTS if part in kept]
+def table(results: dict[str, Any]) -> str:
+    parts = [(part, results[part]) for part in PARTS if part in results]
     rows = [
-        f"| {part} | {found['cases']:,} | {found['of']} | {sum(found['failures'].values())} | {found['seconds']} |"
-        for part, found in parts
+        f"| {part} | {result['cases']:,} | {result['of']} | {sum(result['failures'].values())} | {result['seconds']} |"
+        for part, result in parts
     ]
-    told = [
-        f"* {part}: {times} x {what}" for part, found in parts for what, times in list(found["failures"].items())[:20]
+    texts = [
+        f"* {part}: {times} x {what}" for part, result in parts for what, times in list(result["failures"].items())[:20]
     ]
-    seeds = ", ".join(map(str, sorted({found["seed"] for _, found in parts})))
+    seeds = ", ".join(map(str, sorted({result["seed"] for _, result in parts})))
     return "\n".join(
         [
             *("# What survives", "", f"`make torture`, seed {seeds}. {FAILED}".replace("\n", " "), ""),
             *("| part | cases | of | failed | seconds |", "| --- | ---: | --- | ---: | ---: |", *rows, ""),
-            *(["What failed:", "", *told, ""] if told else ["Nothing failed.", ""]),
+            *(["What failed:", "", *texts, ""] if texts else ["Nothing failed.", ""]),
         ]
     )
 

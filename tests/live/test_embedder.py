@@ -21,10 +21,10 @@ async def test_minilm_knows_meaning_where_words_differ(minilm: Embedder) -> None
 
 async def test_minilm_takes_many_callers_and_ten_megabytes(minilm: Embedder) -> None:
     alone = (await minilm.embed(["one"]))[0]
-    began = time.perf_counter()
+    started = time.perf_counter()
     (long,), *short = await asyncio.gather(
         minilm.embed(["word " * 2_000_000]), *(minilm.embed(["one"]) for _ in range(8))
     )
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - started < 20
     assert all((row[0] == alone).all() for row in short)
     assert (long == (await minilm.embed(["word " * 4000]))[0]).all()

@@ -22,5 +22,5 @@ async def test_meaning_finds_what_words_do_not(tmp_path: Path) -> None:
     documents = load_documents(OWN / "laws" / "corpus.jsonl")
     embedder = local.connect("all-minilm-l6-v2")
     index = await open_index(documents, embedder, folder=tmp_path / "index", method="hybrid")
-    found = await search(index, "May a defender wear her wedding band?", top_k=4)
-    assert any(passage.doc_id == "law-04-equipment" for passage in found)
+    hits = await search(index, "May a defender wear her wedding band?", top_k=4)
+    assert any(passage.doc_id == "law-04-equipment" for passage in hits)

@@ -94,9 +94,9 @@ def test_lab_and_widget_work_in_a_running_kernel(kernel, tmp_path):
         display(chat.send_button.comm.comm_id)
         """
     )
-    widget, kept, _ = kernel.displayed[-3:]
+    widget, stored, _ = kernel.displayed[-3:]
     assert "application/vnd.jupyter.widget-view+json" in widget
-    assert "application/vnd.jupyter.widget-view+json" not in kept, "what a saved notebook shows of the chat"
+    assert "application/vnd.jupyter.widget-view+json" not in stored, "what a saved notebook shows of the chat"
     # A hand clicks while a cell awaits: the reply begins before the cell has ended.
     cell = kernel.begin(
         """

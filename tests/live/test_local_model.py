@@ -36,7 +36,7 @@ def shared_model() -> Iterator[local.LocalModel]:
     asyncio.run(model.close())
 
 
-def gone(pid: int, seconds: float = 10) -> bool:
+def has_ended(pid: int, seconds: float = 10) -> bool:
     """Return True if the process ends in time; a zombie counts as running."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -56,13 +56,13 @@ class TestRealModel:
         return completion, pieces
 
     @pytest.mark.parametrize("cache", ["0", "200"])
-    async def test_a_prompt_cache_reads_no_beginning_twice(self, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    async def test_a_prompt_cache_reads_each_prefix_once(self, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
         monkeypatch.setenv("AGENTLAB_PROMPT_CACHE", cache)
         model = local.connect(MODEL, context=2048)
-        told = user("Remember these words: " + " ".join(f"word{number}" for number in range(100)))
+        message = user("Remember these words: " + " ".join(f"word{number}" for number in range(100)))
         try:
-            await self.ask(model, told, max_tokens=4)
-            completion, _ = await self.ask(model, told, user("Say yes."), max_tokens=4)
+            await self.ask(model, message, max_tokens=4)
+            completion, _ = await self.ask(model, message, user("Say yes."), max_tokens=4)
         finally:
             await model.close()
         assert ((completion.usage.cached_tokens or 0) > 200) == (cache != "0")
@@ -93,8 +93,8 @@ class TestRealModel:
         assert (call.id, call.name) == ("call_1", "lookup_documents")
         assert "notice" in call.arguments["query"]
         assert pieces == []
-        found = result("call_1", "Tenants may give notice; the notice period for tenants is three months.")
-        completion, pieces = await self.ask(shared_model, question, completion.message, found, tools=(LOOKUP,))
+        passage = result("call_1", "Tenants may give notice; the notice period for tenants is three months.")
+        completion, pieces = await self.ask(shared_model, question, completion.message, passage, tools=(LOOKUP,))
         assert completion.message.tool_calls == ()
         assert "three months" in completion.message.text
         assert "".join(pieces) == completion.message.text
@@ -156,12 +156,12 @@ class TestRealModel:
         ]
         sets = [[ToolSpec(name=f"odd.{n}", description="", parameters=p) for n, p in enumerate(odd)]]
         for path in sorted(PUBLIC.glob("*/conversations.jsonl")):
-            found = {
+            results = {
                 json.dumps(tool): ToolSpec(**tool)
                 for line in path.read_text(encoding="utf-8").splitlines()
                 for tool in json.loads(line).get("tools") or ()
             }
-            tools = list(found.values())
+            tools = list(results.values())
             sets += [tools[i : i + 40] for i in range(0, len(tools), 40)]
         await shared_model.start()
         url = f"http://127.0.0.1:{shared_model._port}/v1/chat/completions"
@@ -206,7 +206,7 @@ class TestRealModel:
         pid, log = shared_model.pid, shared_model._log
         assert pid is not None and log is not None and not log.closed
         await shared_model.close()
-        assert gone(pid, 1)
+        assert has_ended(pid, 1)
         assert shared_model.pid is None and log.closed
         await shared_model.close()
 
@@ -223,4 +223,4 @@ class TestRealModel:
             assert parent.stdout is not None
             child = int(parent.stdout.readline())
             parent.kill()
-        assert gone(child)
+        assert has_ended(child)

@@ -31,13 +31,13 @@ async def test_dead_server_is_an_error_and_a_restart_restores_everything(tmp_pat
         running.start()
         assert await texts(patient) == ["one thing"]
         # A busy machine may need more than .4 s for the first answer.
-        found: object = None
+        outcome: object = None
         for _ in range(50):
-            (found,) = await asyncio.gather(texts(memory), return_exceptions=True)
-            if not isinstance(found, MemoryUnavailable):
+            (outcome,) = await asyncio.gather(texts(memory), return_exceptions=True)
+            if not isinstance(outcome, MemoryUnavailable):
                 break
             await asyncio.sleep(0.1)
-        assert found == ["one thing"], "the memory that was cut off goes on"
+        assert outcome == ["one thing"], "the memory that was cut off continues"
     finally:
         await patient.close()
         await memory.close()

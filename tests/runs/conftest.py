@@ -32,8 +32,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
         type_lines(monkeypatch, lines)
         given = ("--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--set", "memory=sqlite")
         assert main(["chat", flow, *given, "--memory", "kept", *flags]) == 0
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.out + shown.err
-        return shown.out
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return captured.out
 
     return talk

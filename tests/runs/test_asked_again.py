@@ -9,7 +9,7 @@ from agentlab.core.errors import BadRequest
 from agentlab.models.scripted import Scripted
 from support.replays import play, replay, replay_invariants
 
-GONE = {"error": "BadRequest"}
+FAILURE = {"error": "BadRequest"}
 
 
 def replayed(folder: str) -> list[str]:
@@ -22,17 +22,17 @@ def replayed(folder: str) -> list[str]:
 
 def test_equal_messages_in_three_chats_have_three_replies_that_replay(typed):
     warm = ("--set", "generation.temperature=.9")
-    for sitting, reply in enumerate(["Ping.", "Pong.", "Bong."]):
-        shown = typed("rag_only", ["/reset", "Say a word.", f"/save s{sitting}"], [reply], *warm)
-        assert reply in shown
-    assert [replayed(f"s{sitting}") for sitting in range(3)] == [["Ping."], ["Pong."], ["Bong."]]
+    for number, reply in enumerate(["Ping.", "Pong.", "Bong."]):
+        screen = typed("rag_only", ["/reset", "Say a word.", f"/save s{number}"], [reply], *warm)
+        assert reply in screen
+    assert [replayed(f"s{number}") for number in range(3)] == [["Ping."], ["Pong."], ["Bong."]]
 
 
 def test_conversation_over_several_chats_replays_with_its_own_replies(typed):
     for reply in ("Ping.", "Pong."):
         typed("rag_only", ["Say a word."], [reply])
-    shown = typed("rag_only", ["Say a word.", "/save all"], ["Bong."])
-    assert "Bong." in shown
+    screen = typed("rag_only", ["Say a word.", "/save all"], ["Bong."])
+    assert "Bong." in screen
     assert replayed("all") == ["Ping.", "Pong.", "Bong."]
 
 
@@ -43,13 +43,13 @@ def test_two_flows_of_one_chat_that_ask_the_same_replay_each_its_own(typed):
 
 
 def test_refused_call_is_retried_in_the_chat_and_saved_as_answered(typed):
-    shown = typed("rag_only", ["Hello", "Hello", "Hello", "/save mended"], [GONE, "Hi.", "Hi again."], loop=False)
-    assert [line for line in shown.splitlines() if line.startswith("Hi")] == ["Hi.", "Hi again."]
+    screen = typed("rag_only", ["Hello", "Hello", "Hello", "/save mended"], [FAILURE, "Hi.", "Hi again."], loop=False)
+    assert [line for line in screen.splitlines() if line.startswith("Hi")] == ["Hi.", "Hi again."]
     assert replayed("mended") == ["Hi.", "Hi again."]
 
 
 def test_refused_call_is_retried_in_the_next_process(typed):
-    typed("rag_only", ["Hello"], [GONE])
+    typed("rag_only", ["Hello"], [FAILURE])
     assert "Hi." in typed("rag_only", ["Hello", "/save mended"], ["Hi."]).splitlines()
     assert replayed("mended") == ["Hi."]
 

@@ -28,7 +28,7 @@ def chat_of(opened: al.Lab, folder: Path) -> Any:
 
 
 class Stopping:
-    """Says a few words, and breaks off in mid-stream until it is mended."""
+    """Says a few words, and cancels in mid-stream until it is repaired."""
 
     name = "stopping"
     parallel = None
@@ -67,8 +67,8 @@ def test_a_model_that_answers_nonsense_is_answered_or_counted(tmp_path, own_home
         for text in ("Hello", "Again"):
             try:
                 assert isinstance(chat.say_sync(text), Reply)
-            except al.AgentlabError as told:
-                assert "\n" not in str(told)
+            except al.AgentlabError as error:
+                assert "\n" not in str(error)
         assert len(chat.trace.turns()) == 2
 
 
@@ -89,11 +89,11 @@ def test_broken_stream_fails_the_turn_and_the_next_one_is_answered(tmp_path, own
 def test_chat_continues_after_an_odd_message(tmp_path, own_home, flow, text):
     with lab(Scripted(["fine"], loop=True), flow) as opened:
         chat = chat_of(opened, tmp_path)
-        for said in (text, "Hello"):
+        for message in (text, "Hello"):
             try:
-                assert isinstance(chat.say_sync(said), Reply)
-            except al.AgentlabError as told:
-                assert len(str(told)) < 1000 and said == text
+                assert isinstance(chat.say_sync(message), Reply)
+            except al.AgentlabError as error:
+                assert len(str(error)) < 1000 and message == text
         assert len(chat.trace.turns()) == 2
 
 
@@ -108,11 +108,11 @@ def test_a_memory_folder_of_another_embedder_is_one_line(tmp_path, own_home, bac
 
 @pytest.mark.parametrize(("first", "then"), [("sqlite", "textfile"), ("textfile", "chroma"), ("chroma", "sqlite")])
 def test_another_backend_starts_its_own_memory_in_the_same_folder(tmp_path, own_home, first, then):
-    for backend, held in ((first, 1), (then, 1), (first, 2)):
+    for backend, stored in ((first, 1), (then, 1), (first, 2)):
         with lab(Scripted(["fine"], loop=True), "coordinator", memory=backend) as opened:
             chat = chat_of(opened, tmp_path)
             chat.say_sync("I live in Bern with my dog.")
-            assert len(chat.facts_sync()) == held
+            assert len(chat.facts_sync()) == stored
 
 
 def test_two_chats_on_one_folder_both_remember(tmp_path, own_home):
@@ -123,5 +123,5 @@ def test_two_chats_on_one_folder_both_remember(tmp_path, own_home):
         chats = [chat_of(opened, tmp_path) for opened in (one, two)]
         for number, chat in enumerate(chats):
             chat.say_sync(f"My sister number {number} lives in Bern.")
-        # Whoever spoke last is asked first: that waits for what is on its way to memory.
+        # The last speaker comes first: the session waits for running memory writes.
         assert [len(chat.facts_sync()) for chat in reversed(chats)] == [2, 2]

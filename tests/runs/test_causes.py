@@ -31,10 +31,10 @@ def played(tmp_path: Path, turn: dict, flow, finish: str = "stop") -> Run:
     folder.mkdir()
     write_rows(folder / "conversations.jsonl", [{"id": "c0", "turns": [turn]}])
     write_rows(folder / "corpus.jsonl", CORPUS)
-    said = Completion(message=Message(role="agent", text="said"), usage=Usage(), finish_reason=finish)
+    completion = Completion(message=Message(role="agent", text="said"), usage=Usage(), finish_reason=finish)
     spec = {"datasets": [str(folder)], "embedder": "hashing/hashing-64", "retrieval": {"top_k": 1}}
     scorers = ["answer", "correctness", "refusal"]
-    with al.Lab(model=Scripted([said], loop=True), flows=[flow], scorers=scorers, **spec) as lab:
+    with al.Lab(model=Scripted([completion], loop=True), flows=[flow], scorers=scorers, **spec) as lab:
         return lab.run_sync(out=tmp_path / "run")
 
 
@@ -75,9 +75,9 @@ def test_a_turn_has_the_cause_it_was_played_for(cause, tmp_path, own_home, capsy
 def test_the_event_that_shows_a_cause_is_one_of_the_trace(tmp_path, own_home, capsys):
     turn, flow = CASES["retrieval miss"]
     run = played(tmp_path, turn, flow)
-    (found,) = run.causes().to_dict("records")
-    (event,) = [event for event in run.trace("flow", "c0").events if event.id == found["event"]]
-    assert (event.kind, "relevant: ball" in found["why"]) == ("search", True)
+    (cause,) = run.causes().to_dict("records")
+    (event,) = [event for event in run.trace("flow", "c0").events if event.id == cause["event"]]
+    assert (event.kind, "relevant: ball" in cause["why"]) == ("search", True)
     assert main(["show", "--trace", str(run.path), "c0"]) == 0
     assert "cause: retrieval miss: found goal; relevant: ball (by search)" in capsys.readouterr().out
     assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
@@ -85,8 +85,8 @@ def test_the_event_that_shows_a_cause_is_one_of_the_trace(tmp_path, own_home, ca
 
 
 def test_a_search_that_never_was_is_a_miss_without_an_event(tmp_path, own_home):
-    (found,) = played(tmp_path, WEIGHT, answering("100 grams")).causes().to_dict("records")
-    assert (found["cause"], found["event"], found["why"]) == ("retrieval miss", None, "did not search; relevant: ball")
+    (cause,) = played(tmp_path, WEIGHT, answering("100 grams")).causes().to_dict("records")
+    assert (cause["cause"], cause["event"], cause["why"]) == ("retrieval miss", None, "did not search; relevant: ball")
 
 
 def test_truncated_reply_has_the_cause_truncated(tmp_path, own_home):
@@ -140,8 +140,8 @@ def test_cause_of_an_imported_answer_names_the_missing_trace(tmp_path):
     folder = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"], "q2": ["green"]})
     rows = [row("a", "q0", "yellow since 1990"), row("a", "q1", "The documents do not say."), row("a", "q2", "green")]
     write_rows(folder / "predictions.jsonl", rows)
-    found = al.import_predictions(folder, tmp_path / "run").causes()
-    assert dict(zip(found.conversation, found.cause, strict=True)) == {"q0": "unknown", "q1": "wrong refusal"}
+    causes = al.import_predictions(folder, tmp_path / "run").causes()
+    assert dict(zip(causes.conversation, causes.cause, strict=True)) == {"q0": "unknown", "q1": "wrong refusal"}
 
 
 def test_every_label_names_a_cause_that_a_rule_can_give():

@@ -30,15 +30,15 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     def talk(*arguments: str, texts: tuple[str, ...] = ("I live in Ulm.",)) -> tuple[int, str, str]:
         type_lines(monkeypatch, texts)
         code = main(["chat", *arguments, *GIVEN])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return talk
 
 
 def test_a_chat_takes_flows_and_settings_of_a_spec(typed):
-    code, shown, _ = typed("--spec", "my.yaml")
-    assert code == 0 and "mine on scripted" in shown and "| ada: Noted." in shown
+    code, screen, _ = typed("--spec", "my.yaml")
+    assert code == 0 and "mine on scripted" in screen and "| ada: Noted." in screen
     assert "second on scripted" in typed("second", "--spec", "my.yaml")[1]
     assert "chatbox on scripted" in typed("chatbox", "--spec", "my.yaml")[1]
     code, _, problem = typed("third", "--spec", "my.yaml")
@@ -53,8 +53,8 @@ def test_a_setting_of_the_flow_is_set_like_a_key_of_the_spec(typed):
 
 
 def test_a_saved_chat_with_a_flow_beside_the_spec_replays(typed, capsys):
-    shown = typed("--spec", "my.yaml", texts=("/flow rag_only", "Hello", "/save kept"))[1]
-    command = shown.split("replay it with: ")[1].split()[1:]
+    screen = typed("--spec", "my.yaml", texts=("/flow rag_only", "Hello", "/save kept"))[1]
+    command = screen.split("replay it with: ")[1].split()[1:]
     assert main(command) == 0
 
 
@@ -95,9 +95,9 @@ def test_every_sentence_of_a_turn_is_shown_once(typed, flow):
     Path("replies.yaml").write_text(LOOKS_UP)
     Path("laws").mkdir()
     Path("laws/law.md").write_text("# Law 1\n\nA goal is 7.32 m wide.\n")
-    _, shown, _ = typed(flow, "--documents", "laws", texts=("How wide is a goal?",))
-    assert shown.count("Let me look it up.") == 1
-    assert shown.count("\nIt is 7.32 m wide.\n") == 1 and "reply  It is" not in shown
+    _, screen, _ = typed(flow, "--documents", "laws", texts=("How wide is a goal?",))
+    assert screen.count("Let me look it up.") == 1
+    assert screen.count("\nIt is 7.32 m wide.\n") == 1 and "reply  It is" not in screen
 
 
 def test_the_fallback_streams_its_answer_after_a_tool_and_no_draft_before(own_home):

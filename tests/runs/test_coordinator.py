@@ -15,7 +15,7 @@ from support.coordinators import both
 
 def test_chat_keeps_its_memory_across_labs_and_its_clock_continues(tmp_path):
     times = iter([datetime(2026, 1, 1, 9), datetime(2026, 1, 1, 10), datetime(2026, 1, 2, 9)])
-    asked = []
+    texts = []
     for replies in (["Noted.", "Bern."], ["Bern, you said."]):
         model = Scripted(replies)
         with al.Lab(
@@ -28,18 +28,23 @@ def test_chat_keeps_its_memory_across_labs_and_its_clock_continues(tmp_path):
             for text in ("I live in Bern, you know.", "Where do I live?")[-len(replies) :]:
                 chat.say_sync(text)
                 chat.reset_sync()
-        asked += [request.messages[-1].text for request in model.requests]
-    assert [text[:26] for text in asked] == [
+        texts += [request.messages[-1].text for request in model.requests]
+    assert [text[:26] for text in texts] == [
         "[CONTEXT: 2026-01-01 09:00",
         "[CONTEXT: 2026-01-01 10:00",
         "[CONTEXT: 2026-01-02 09:00",
     ]
-    assert "user: I live in Bern" in asked[1]
-    assert "user: Where do I live? | miyori: Bern." in asked[2]
+    assert "user: I live in Bern" in texts[1]
+    assert "user: Where do I live? | miyori: Bern." in texts[2]
 
 
-def test_turns_that_tell_or_answer_are_kept_and_mere_questions_are_not(tmp_path):
-    told = {"Hi, my name is Ada.": True, "What is offside?": False, "谢谢": False, "Thanks, which law is it?": False}
+def test_turns_with_facts_or_answers_are_stored_and_mere_questions_are_not(tmp_path):
+    is_stored = {
+        "Hi, my name is Ada.": True,
+        "What is offside?": False,
+        "谢谢": False,
+        "Thanks, which law is it?": False,
+    }
     with al.Lab(
         flows=[{"flow": "coordinator", "tools": []}],
         model=Scripted(["Noted.", "A law.", "You are welcome.", "Which one do you mean?", "Law 11."]),
@@ -47,7 +52,7 @@ def test_turns_that_tell_or_answer_are_kept_and_mere_questions_are_not(tmp_path)
         memory="sqlite",
     ) as lab:
         chat = lab.chat(documents=(), memory=tmp_path / "memory")
-        for text, is_kept in {**told, "ok": True}.items():
+        for text, is_kept in {**is_stored, "ok": True}.items():
             chat.say_sync(text)
             chat.facts_sync()
             choices = [e.choice for e in chat.trace.events if isinstance(e, Decision) and e.name == "keep turn"]
@@ -100,8 +105,8 @@ def test_messages_a_week_apart_are_two_episodes(tmp_path, own_home):
         chat = lab.chat(documents=(), memory=tmp_path / "memory", clock=lambda: next(times))
         chat.say_sync("I weigh 71 kilos today.")
         chat.say_sync("I weigh 71 kilos today.")
-        told = [fact.text[:10] for fact in chat.facts_sync()]
-    assert told == ["2026-01-01", "2026-01-08"]
+        facts = [fact.text[:10] for fact in chat.facts_sync()]
+    assert facts == ["2026-01-01", "2026-01-08"]
 
 
 def test_a_model_that_only_calls_tools_still_leaves_an_answer(own_home):

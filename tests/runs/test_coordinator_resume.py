@@ -16,13 +16,13 @@ from agentlab.models.scripted import Scripted, call
 TIME = datetime(2026, 1, 5, 9, 30)
 
 
-def talk(folder: Path, replies: list[Any], *said: str, **settings: Any) -> Scripted:
+def talk(folder: Path, replies: list[Any], *texts: str, **settings: Any) -> Scripted:
     """Sends messages in a new chat that is stored in `folder`, and closes it."""
     model = Scripted(replies)
     flow = {"flow": "coordinator", **settings}
     with al.Lab(model=model, embedder="hashing/hashing-64", memory="sqlite", flows=[flow]) as lab:
         chat = lab.chat(documents=(), memory=folder, database=folder / "chat.sqlite", clock=lambda: TIME)
-        for text in said:
+        for text in texts:
             chat.say_sync(text)
     return model
 
@@ -65,8 +65,8 @@ def test_episodes_wait_for_their_consolidation_across_chats(folder):
     talk(folder, ["Noted."], "I live in Bern.", **keeps)
     facts = json.dumps({"facts": ["The user lives in Bern with a dog."]})
     model = talk(folder, ["Nice.", facts], "I have a dog.", **keeps)
-    asked = model.requests[-1].messages[0].text
-    assert "I live in Bern." in asked and "I have a dog." in asked
+    prompt = model.requests[-1].messages[0].text
+    assert "I live in Bern." in prompt and "I have a dog." in prompt
 
 
 def test_a_tool_that_does_not_exist_is_one_line(folder):

@@ -108,11 +108,11 @@ def test_false_claims_of_a_kind_judge_keep_the_level(kind_to, effect):
         a, b = (random.random(80) < p for p in (0.5, 0.5 + effect))
         judge_a, judge_b = a ^ (random.random(80) < 0.2), b ^ (random.random(80) < 0.2)
         judge_b |= random.random(80) < kind_to
-        known = random.permutation(80)[:40]
+        labelled = random.permutation(80)[:40]
         sides = []
-        for truth, said in ((a, judge_a), (b, judge_b)):
-            rows = {(f"c{n:02}", 0, 0): {"judge_correct": float(said[n])} for n in range(80)}
-            for n in known:
+        for truth, text in ((a, judge_a), (b, judge_b)):
+            rows = {(f"c{n:02}", 0, 0): {"judge_correct": float(text[n])} for n in range(80)}
+            for n in labelled:
                 rows[f"c{n:02}", 0, 0]["label_correct"] = float(truth[n])
             sides.append(rows)
         paired = pair_measure("judge_correct", *make_turn_tables(sides))

@@ -85,7 +85,7 @@ def test_older_recordings_decide_by_words(opened):
 
 
 @pytest.mark.parametrize("flow", ["rag_only", "tools_rag_fallback"])
-def test_an_old_marker_never_stands_beside_new_passages(opened, flow):
+def test_an_old_marker_never_names_new_passages(opened, flow):
     chat, model = opened(flow, "7.32 m [1].", "7.32 m [1].", "As I said.", "As I said.")
     chat.say_sync("How wide is a goal?")
     chat.say_sync("What is offside?")
@@ -115,7 +115,7 @@ def test_the_reply_that_is_shown_carries_its_sources_and_no_marker_dangles(opene
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "doc_ids"),
     [
         ({"query": "goal foul offside", "document_names": ["offside"]}, {"law-11"}),
         ({"query": "goal foul offside", "document_names": ["Law 12"]}, {"law-12"}),
@@ -124,11 +124,11 @@ def test_the_reply_that_is_shown_carries_its_sources_and_no_marker_dangles(opene
         ({"query": "goal foul offside", "document_names": ["law"]}, set()),
     ],
 )
-def test_a_look_up_takes_part_of_a_title_and_no_list_as_everything(opened, arguments, found):
-    asked = Message(role="agent", tool_calls=(ToolCall(id="c", name="lookup_documents", arguments=arguments),))
-    chat, _ = opened("tools", asked, "Fine.")
+def test_a_look_up_takes_part_of_a_title_and_no_list_as_everything(opened, arguments, doc_ids):
+    message = Message(role="agent", tool_calls=(ToolCall(id="c", name="lookup_documents", arguments=arguments),))
+    chat, _ = opened("tools", message, "Fine.")
     chat.say_sync("What about goals, fouls and offside?")
-    assert {passage.doc_id for search in searches(chat) for passage in search.passages} == found
+    assert {passage.doc_id for search in searches(chat) for passage in search.passages} == doc_ids
 
 
 def test_a_malformed_look_up_lets_the_fallback_search(opened):

@@ -61,7 +61,7 @@ def test_conversations_of_a_comparison_do_not_read_each_other(tmp_path, monkeypa
     assert not (tmp_path / "agent" / "memory").exists()
 
 
-def test_continued_chat_stores_nothing_twice(tmp_path, monkeypatch, own_home):
+def test_continued_chat_stores_no_duplicate(tmp_path, monkeypatch, own_home):
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path / "agent"))
     for text in ("Hello one", "Hello two", "Hello three"):
         with al.Lab(
@@ -132,9 +132,9 @@ def test_entries_have_times_of_their_own_that_a_replay_repeats(tmp_path, own_hom
             chat.say_sync("What is an oboe?")
             chat.say_sync("And a bassoon?")
             lab.loop.run_coroutine(chat.close())
-        found = TaggedLog(tmp_path / mode / "short_term.txt").entries()
-        assert len(found) == 6
-        return [entry.time for entry in found]
+        entries = TaggedLog(tmp_path / mode / "short_term.txt").entries()
+        assert len(entries) == 6
+        return [entry.time for entry in entries]
 
     recorded = times("record")
     assert recorded == sorted(set(recorded)) and recorded[0] >= datetime(2026, 3, 5, 9)
@@ -150,11 +150,11 @@ def test_a_chat_shows_what_is_in_the_agents_own_memory(tmp_path, own_home):
         chat = lab.chat("ego", documents=(), memory=tmp_path / "mine")
         assert chat.facts_sync() == ()
         chat.say_sync("I play the oboe.")
-        found = chat.facts_sync()
+        facts = chat.facts_sync()
         plain = lab.chat("rag_only", documents=())
         plain.say_sync("I play the oboe.")
         assert plain.facts_sync() == ()
-    assert [(fact.id, fact.text) for fact in found] == [
+    assert [(fact.id, fact.text) for fact in facts] == [
         ("long-1", "[reflection memory] lessons: Look it up first."),
         ("short-1", "[ego user] I play the oboe."),
         ("short-2", "[ego response] It is a woodwind. # Oboe"),
@@ -217,9 +217,9 @@ def test_a_tool_of_the_data_folder_takes_no_name_of_the_agents_own(tmp_path, mon
 def test_a_run_can_print_its_events(tmp_path, own_home, capsys):
     (tmp_path / "conversations.jsonl").write_text('{"id": "a", "turns": [{"user": "What is an oboe?"}]}\n')
     (tmp_path / "replies.yaml").write_text('loop: true\nreplies: [\'{"chat": "A woodwind.", "canvas": ""}\']\n')
-    asked_for = ["run", "--flow", "ego", "--dataset", str(tmp_path), "--model", f"scripted/{tmp_path}/replies.yaml"]
-    asked_for += ["--set", "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]
-    assert main([*asked_for, "--events"]) == 0
+    command = ["run", "--flow", "ego", "--dataset", str(tmp_path), "--model", f"scripted/{tmp_path}/replies.yaml"]
+    command += ["--set", "embedder=hashing/hashing-64", "--out", str(tmp_path / "run")]
+    assert main([*command, "--events"]) == 0
     printed = capsys.readouterr().err
     assert "a turn 1  assistantResponse  response  A woodwind." in printed
     assert "a turn 1  subsystemMessage  LLM response: plan" in printed
@@ -253,16 +253,16 @@ def test_every_prompt_may_come_from_a_file(tmp_path, monkeypatch, own_home):
     seen: list[str] = []
 
     def answer(request: Request) -> str:
-        said = request.messages[-1 if len(request.messages) == 3 else 0].text
-        seen.append(said.split("\n")[0])
-        if said.startswith("FILE plan"):
+        message = request.messages[-1 if len(request.messages) == 3 else 0].text
+        seen.append(message.split("\n")[0])
+        if message.startswith("FILE plan"):
             return plan("question", "llmquery", "memoryMaintenance", complexity="moderate", query="Does it rain?")
-        if said.startswith("FILE next_step"):
-            taken = said.count("  result: ")
+        if message.startswith("FILE next_step"):
+            taken = message.count("  result: ")
             return step([*("question", "llmquery", "memoryMaintenance"), None][taken], query="Does it rain?")
-        if said.startswith("FILE evaluate_step"):
+        if message.startswith("FILE evaluate_step"):
             return judge(90, False)
-        return "unreadable" if said.startswith("FILE memory_retrieval") else USUAL[purpose(request)]
+        return "unreadable" if message.startswith("FILE memory_retrieval") else USUAL[purpose(request)]
 
     with al.Lab(flows=["ego"], model=Scripted([answer], loop=True), embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=())

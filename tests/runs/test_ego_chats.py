@@ -42,9 +42,9 @@ def talk(tmp_path: Path, own_home: Any):
         flow = {"flow": "ego", "data": str(tmp_path / "agent"), **settings}
         with al.Lab(flows=[flow], model=Scripted([answer], loop=True), embedder="hashing/hashing-64") as lab:
             chat = lab.chat(documents=(), memory=tmp_path / "memory")
-            said = [chat.say_sync(text) for text in texts]
+            lines = [chat.say_sync(text) for text in texts]
             chat.facts_sync()
-        return said, chat, seen
+        return lines, chat, seen
 
     return talking
 
@@ -85,9 +85,9 @@ def test_empty_second_attempt_keeps_the_results_of_the_first(talk, script):
 
 def test_commands_are_carried_out_and_answered_with_what_was_done(talk):
     replies = {**HELLO, "maintenance": '{"drop": [1], "merged": ["Looking up helps."], "evaluation": ""}'}
-    said, chat, _ = talk(replies, "Hello", "Run memory maintenance", "Do a memory analysis", "Hello again")
-    assert said[1].text == "Long-term memory: 1 entries pruned, 1 written anew."
-    assert "lessons: Look it up first." in said[2].text and said[3].data["chat"] == "It is a woodwind."
+    text, chat, _ = talk(replies, "Hello", "Run memory maintenance", "Do a memory analysis", "Hello again")
+    assert text[1].text == "Long-term memory: 1 entries pruned, 1 written anew."
+    assert "lessons: Look it up first." in text[2].text and text[3].data["chat"] == "It is a woodwind."
     runs = [(e.turn, e.call.name) for e in chat.trace.events if isinstance(e, ToolRun) and not e.background]
     assert runs == [(1, "memoryMaintenance"), (2, "reflection")]
 
@@ -109,7 +109,7 @@ def test_two_hundred_scripts_are_no_reason_to_fail(talk, script):
     for number in range(200):
         script(f"tool_{number}", "Does " + "something of no use here " * 8)
     script("forecast", "The weather of tomorrow.")
-    said, chat, seen = talk({"plan": plan("forecast", complexity="simple", n=1)}, "What is the weather tomorrow?")
-    assert said[0].text and "1 by forecast" in seen["bubble"][0]
+    text, chat, seen = talk({"plan": plan("forecast", complexity="simple", n=1)}, "What is the weather tomorrow?")
+    assert text[0].text and "1 by forecast" in seen["bubble"][0]
     offered = next(e.choice for e in chat.trace.events if isinstance(e, Decision) and e.name == "tools offered")
     assert str(offered).endswith(" of 132"), "the first 128 count, beside the flow's own"

@@ -21,12 +21,12 @@ def saving(text: str) -> list[str]:
     return [NONE, json.dumps({"tool": "save_memory"}), json.dumps({"content": text}), "Saved."]
 
 
-def talk(folder: Path, flow: Any, replies: list[str], *said: tuple[str, dict[str, str]]) -> list[str]:
+def talk(folder: Path, flow: Any, replies: list[str], *results: tuple[str, dict[str, str]]) -> list[str]:
     """Says things in a chat of its own; gives all texts of the last request, and closes the chat."""
     model = Scripted(replies)
     with al.Lab(model=model, embedder="hashing/hashing-256", memory="sqlite", flows=[flow]) as lab:
         chat = lab.chat(documents=(), memory=folder)
-        for text, speaker in said:
+        for text, speaker in results:
             chat.say_sync(text, **speaker)
     return [message.text for message in model.requests[-1].messages]
 
@@ -36,67 +36,67 @@ def facts_in(folder: Path) -> list[Any]:
         return list(lab.chat(documents=(), memory=folder).facts_sync())
 
 
-@pytest.mark.parametrize(("least", "brought"), [(-1, True), (0.99, False)])
-def test_only_what_is_relevant_enough_is_brought(tmp_path, least, brought):
+@pytest.mark.parametrize(("least", "recalled"), [(-1, True), (0.99, False)])
+def test_only_relevant_facts_are_recalled(tmp_path, least, recalled):
     talk(tmp_path, "chatbox", saving("My sister plays the oboe"), ("My sister plays the oboe", {}))
     flow = {"flow": "chatbox", "memory_min_score": least}
-    shown = talk(tmp_path, flow, [NONE, NONE, "Hm."], ("What is the capital of France?", {}))
-    assert ("oboe" in "".join(shown)) == brought
+    rendered = talk(tmp_path, flow, [NONE, NONE, "Hm."], ("What is the capital of France?", {}))
+    assert ("oboe" in "".join(rendered)) == recalled
 
 
-@pytest.mark.parametrize(("least", "told"), [(-1, "Content: My sister"), (0.99, "No relevant facts found.")])
-def test_the_tool_that_reads_memory_has_the_same_threshold(tmp_path, least, told):
+@pytest.mark.parametrize(("least", "text"), [(-1, "Content: My sister"), (0.99, "No relevant facts found.")])
+def test_the_tool_that_reads_memory_has_the_same_threshold(tmp_path, least, text):
     talk(tmp_path, "chatbox", saving("My sister plays the oboe"), ("My sister plays the oboe", {}))
     flow = {"flow": "chatbox", "memory_min_score": least, "automatic_memory": False, "filter_memory_tools": False}
     replies = [json.dumps({"tool": "fetch_memory"}), '{"query": "capital of France"}', NONE, NONE, "Hm."]
-    assert told in "".join(talk(tmp_path, flow, replies, ("What is the capital of France?", {})))
+    assert text in "".join(talk(tmp_path, flow, replies, ("What is the capital of France?", {})))
 
 
 @pytest.mark.parametrize(("speaker", "of_another"), [(MASTER, False), (STRANGER, True)])
 def test_channel_names_the_owner_of_a_fact(tmp_path, speaker, of_another):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
-    shown = "\n".join(talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", speaker)))
-    assert "Content: The user likes tea" in shown
-    assert (OF_ANOTHER in shown) == of_another
+    rendered = "\n".join(talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", speaker)))
+    assert "Content: The user likes tea" in rendered
+    assert (OF_ANOTHER in rendered) == of_another
 
 
 def test_fact_keeps_its_speaker_in_another_chat(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
     assert [fact.about for fact in facts_in(tmp_path)] == ["Bo"]
-    shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
-    assert "| Told by: Bo | Content: The user likes tea" in shown
+    rendered = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
+    assert "| Told by: Bo | Content: The user likes tea" in rendered
 
 
-ABOUT_USER, TOLD = "What you remember about the user", "What you remember from the people"
+ABOUT_USER, OF_SEVERAL = "What you remember about the user", "What you remember from the people"
 
 
 def heading_of(texts: list[str], fact: str) -> str:
     """Return the beginning of the message that lists `fact`."""
     [message] = [text for text in texts if f"Content: {fact}" in text]
-    return next(name for name in (ABOUT_USER, OF_ANOTHER, TOLD) if name in message)
+    return next(name for name in (ABOUT_USER, OF_ANOTHER, OF_SEVERAL) if name in message)
 
 
 @pytest.mark.parametrize(
     ("teller", "asker", "heading"),
     [
         (STRANGER, STRANGER, ABOUT_USER),
-        (STRANGER, {"speaker_id": "8", "speaker_name": "Cy"}, TOLD),
-        (STRANGER, MASTER, TOLD),
-        (STRANGER, {}, TOLD),
+        (STRANGER, {"speaker_id": "8", "speaker_name": "Cy"}, OF_SEVERAL),
+        (STRANGER, MASTER, OF_SEVERAL),
+        (STRANGER, {}, OF_SEVERAL),
         (MASTER, MASTER, ABOUT_USER),
-        (MASTER, STRANGER, TOLD),
+        (MASTER, STRANGER, OF_SEVERAL),
         ({}, MASTER, ABOUT_USER),
         ({}, STRANGER, OF_ANOTHER),
     ],
 )
-def test_a_fact_is_listed_under_the_one_who_told_it(tmp_path, teller, asker, heading):
+def test_a_fact_is_listed_under_its_speaker(tmp_path, teller, asker, heading):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", teller))
     texts = talk(tmp_path, "discord", [NONE, "Hm."], ("What tea does the user like?", asker))
     assert heading_of(texts, "The user likes tea") == heading
 
 
-@pytest.mark.parametrize(("flow", "heading"), [("chatbox", TOLD), ("discord", OF_ANOTHER)])
-def test_facts_of_two_people_have_two_headings(tmp_path, flow, heading):
+@pytest.mark.parametrize(("flow", "heading"), [("chatbox", OF_SEVERAL), ("discord", OF_ANOTHER)])
+def test_facts_of_two_speakers_have_two_headings(tmp_path, flow, heading):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", STRANGER))
     talk(tmp_path, "chatbox", saving("The user likes cold green tea"), ("Cold green tea for me", {}))
     replies = [NONE, NONE, "Hm."] if flow == "chatbox" else [NONE, "Hm."]
@@ -115,11 +115,11 @@ def test_all_facts_can_be_listed_as_the_owners(tmp_path, asker, heading):
 
 def test_unknown_speaker_is_not_named(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
-    shown = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
-    assert "Content: The user likes tea" in shown and "Told by" not in shown
+    rendered = "\n".join(talk(tmp_path, "chatbox", [NONE, NONE, "Hm."], ("Which tea does the user like?", {})))
+    assert "Content: The user likes tea" in rendered and "Told by" not in rendered
 
 
-def test_an_id_of_a_fact_that_is_gone_is_never_given_again(tmp_path):
+def test_an_id_of_a_deleted_fact_is_never_used_again(tmp_path):
     talk(tmp_path, "chatbox", saving("The user likes tea"), ("I like tea", {}))
     [tea] = facts_in(tmp_path)
     update = json.dumps({"memory_id": tea.id, "new_content": "The user likes coffee"})

@@ -75,7 +75,7 @@ async def test_only_the_reply_is_graded(case, tmp_path, own_home, monkeypatch):
 async def test_a_thought_of_gemini_is_no_part_of_the_reply(thought, text, expected, tmp_path, own_home, monkeypatch):
     pytest.importorskip("google.genai")
     monkeypatch.setenv("GEMINI_API_KEY", "key-of-a-test")
-    server = fake_gemini.serving(lambda body: fake_gemini.said({"text": thought, "thought": True}, {"text": text}))
+    server = fake_gemini.serving(lambda body: fake_gemini.answer_of({"text": thought, "thought": True}, {"text": text}))
     spec = written(tmp_path / "set", CAPITAL) | {"flows": [answers], "model": "gemini/gemini-2.5-flash"}
     run = await run_over(server, "GEMINI_BASE_URL", monkeypatch, tmp_path / "run", **spec)
     assert score(run, "answer_correctness") == expected

@@ -32,7 +32,7 @@ def lab(replies: list[str], **spec: object) -> al.Lab:
     return al.Lab(model=Scripted(replies, loop=True), embedder="hashing/hashing-64", memory="none", **spec)
 
 
-def shown(model: object) -> str:
+def prompt_text(model: object) -> str:
     return "\n".join(message.text for request in model.requests for message in request.messages)
 
 
@@ -53,14 +53,14 @@ def test_a_run_works_in_a_copy(files, tmp_path):
     assert (files / "list.txt").read_text() == "milk"
 
 
-@pytest.mark.parametrize(("path", "told"), [("list.txt", "milk"), ("../secret.txt", "must not contain '..'")])
-def test_only_the_data_folder_is_read(files, path, told):
+@pytest.mark.parametrize(("path", "text"), [("list.txt", "milk"), ("../secret.txt", "must not contain '..'")])
+def test_only_the_data_folder_is_read(files, path, text):
     model = Scripted(uses("read_file", file_path=path))
     with al.Lab(
         model=model, embedder="hashing/hashing-64", memory="none", flows=["chatbox"], files=str(files)
     ) as opened:
         opened.chat(documents=()).say_sync("Read it")
-    assert told in shown(model) and "4711" not in shown(model)
+    assert text in prompt_text(model) and "4711" not in prompt_text(model)
 
 
 def test_a_link_out_of_the_folder_is_not_followed(files):
@@ -70,7 +70,7 @@ def test_a_link_out_of_the_folder_is_not_followed(files):
         model=model, embedder="hashing/hashing-64", memory="none", flows=["chatbox"], files=str(files)
     ) as opened:
         opened.chat(documents=()).say_sync("Read it")
-    assert "is outside the workspace" in shown(model) and "4711" not in shown(model)
+    assert "is outside the workspace" in prompt_text(model) and "4711" not in prompt_text(model)
 
 
 def test_the_environment_names_it_too_and_a_spec_wins(files, monkeypatch):

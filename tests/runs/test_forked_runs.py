@@ -55,9 +55,9 @@ def test_new_model_answers_later_turns_and_reads_the_history(run):
     assert {text for key, text in after.items() if key[2] == 3} == {"other words"}
     assert forked.result.recordings.new == 4, "one a flow and conversation"
     trace = forked.trace("rag_only", "a")
-    asked = next(event for event in trace.at(3) if isinstance(event, ModelCall))
-    assert asked.model == "scripted/other.yaml"
-    assert [m.text for m in asked.request.messages if m.role == "agent"] == [
+    request = next(event for event in trace.at(3) if isinstance(event, ModelCall))
+    assert request.model == "scripted/other.yaml"
+    assert [m.text for m in request.request.messages if m.role == "agent"] == [
         before["rag_only", "a", n] for n in range(3)
     ]
 
@@ -65,8 +65,8 @@ def test_new_model_answers_later_turns_and_reads_the_history(run):
 def test_fork_replaces_a_flow(run, capsys):
     flow = "{flow: rag_only, label: brief, prompts: {system: Be brief.}}"
     assert main(["fork", "first", "--turn", "3", "--replace-flow", "tools", "--flow", flow, "--out", "brief"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "from turn 3 on" in shown and "A: tools (first) B: brief (brief)" in shown
+    output = " ".join(capsys.readouterr().out.split())
+    assert "from turn 3 on" in output and "A: tools (first) B: brief (brief)" in output
     forked = open_run("brief")
     assert forked.folder.header["fork"] == {"of": "first", "turn": 2, "flows": {"brief": "tools"}}
     old, new = replies(run), replies(forked)
@@ -87,17 +87,17 @@ def test_fork_copies_facts_to_another_memory_or_drops_them(tmp_path, monkeypatch
     with al.Lab(datasets=["set"], model="scripted/model.yaml", memory="sqlite", **spec) as lab:
         lab.run_sync(out="first")
 
-    def brought(run: Run) -> int:
+    def recalled(run: Run) -> int:
         events = run.trace("coordinator", "a").at(1)
         return sum(len(event.facts) for event in events if event.kind == "memory" and event.op == "recall")
 
-    assert brought(open_run("first")) == 1
-    assert brought(fork("first", 2, memory="textfile", out="text")) == 1
-    assert brought(fork("first", 2, memory="none", out="none")) == 0
+    assert recalled(open_run("first")) == 1
+    assert recalled(fork("first", 2, memory="textfile", out="text")) == 1
+    assert recalled(fork("first", 2, memory="none", out="none")) == 0
 
 
 def test_impossible_fork_is_one_line(run, capsys):
-    for arguments, told in [
+    for arguments, text in [
         (["--turn", "5"], "the longest conversation of first has 4 turns; name 1 to 4"),
         (["--turn", "0"], "turn 0: turns are counted from 1"),
         (["--turn", "1", "--set", "limit=1"], "limit: a fork cannot change it"),
@@ -106,7 +106,7 @@ def test_impossible_fork_is_one_line(run, capsys):
         (["--turn", "1", "--flow", "{a"], "a name, or an entry"),
     ]:
         assert main(["fork", "first", *arguments]) == 1
-        assert told in capsys.readouterr().err
+        assert text in capsys.readouterr().err
     with al.Lab(
         datasets=["set"], model="scripted/model.yaml", flows=["rag_only"], embedder="hashing/hashing-64"
     ) as lab:
@@ -147,7 +147,7 @@ def test_run_is_repriced_and_retimed_without_a_call(run, capsys):
     tokens = sum(u.output_tokens for u in usages)
     assert table.loc["rag_only", "latency s repriced"] == pytest.approx(1 + tokens / 10 / 8, abs=0.05)
     assert main(["cost", "first", *arguments]) == 0
-    shown = capsys.readouterr().out
-    assert "USD / turn repriced" in shown and "no model calls" in shown
+    output = capsys.readouterr().out
+    assert "USD / turn repriced" in output and "no model calls" in output
     assert main(["cost", "first", "--cached-share", "2"]) == 1
     assert main(["cost", "first", "--decode", "0"]) == 1

@@ -20,7 +20,7 @@ def opened(model: Scripted, *flows: str) -> al.Lab:
     return al.Lab(model=model, embedder="hashing/hashing-64", flows=list(flows))
 
 
-def said(model: Scripted) -> list[str]:
+def texts_of(model: Scripted) -> list[str]:
     return [message.text for message in model.requests[-1].messages if message.role in ("user", "agent")]
 
 
@@ -32,7 +32,7 @@ def test_fork_knows_only_the_kept_turns():
             chat.say_sync(text)
         fork = lab.chat("tools", documents=(), begins_with=chat.turns_until(2))
         fork.say_sync("another third")
-        assert said(model) == ["first", "one", "second", "two", "another third"]
+        assert texts_of(model) == ["first", "one", "second", "two", "another third"]
         # The first conversation is untouched.
         assert [turn.user for turn in chat.turn_rows] == ["first", "second", "third"]
 
@@ -84,8 +84,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Any, capsys
 
 
 def test_a_fork_in_the_terminal_is_saved_and_replays(typed, capsys):
-    shown = typed("How wide?", "How high?", "/fork 2", "How deep?", "/save forked", "/quit")
-    assert "rag_only continues from turn 2" in shown
+    screen = typed("How wide?", "How high?", "/fork 2", "How deep?", "/save forked", "/quit")
+    assert "rag_only continues from turn 2" in screen
     rows = json.loads(Path("forked/conversations.jsonl").read_text())["turns"]
     assert [(row["user"], row.get("scored", True)) for row in rows] == [("How wide?", False), ("How deep?", True)]
     assert main(["run", "forked/spec.yaml"]) == 0
@@ -98,7 +98,7 @@ def test_fork_continues_with_another_flow_and_does_so_again_later(typed):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "text"),
     [
         ("/fork", "1  How wide?"),
         ("/fork 0", "turn 0: turns are counted from 1"),
@@ -106,9 +106,9 @@ def test_fork_continues_with_another_flow_and_does_so_again_later(typed):
         ("/fork 7", "1"),
     ],
 )
-def test_fork_without_a_turn_is_one_line_and_the_chat_continues(typed, line, told):
-    shown = typed("How wide?", line, "How high?", "/quit")
-    assert told in shown and "reply 1" in shown
+def test_fork_without_a_turn_is_one_line_and_the_chat_continues(typed, line, text):
+    screen = typed("How wide?", line, "How high?", "/quit")
+    assert text in screen and "reply 1" in screen
 
 
 def test_chat_log_has_decisions_and_searches(typed):

@@ -62,9 +62,9 @@ def test_passages_come_from_the_row_or_the_turn(folder, form):
 def test_a_passage_that_cannot_be_is_named_with_its_line(folder, passages, problem):
     with_documents(folder)
     rewrite(folder, lambda lines: lines.__setitem__(2, json.dumps(row("once", "q1", "blue", passages=passages))))
-    with pytest.raises(DatasetError, match=r"predictions\.jsonl:3") as told:
+    with pytest.raises(DatasetError, match=r"predictions\.jsonl:3") as text:
         al.import_predictions(folder, "run")
-    assert problem in str(told.value)
+    assert problem in str(text.value)
     assert not Path("run").exists()
 
 
@@ -74,8 +74,8 @@ def test_documents_of_a_turn_that_are_not_named_by_a_list_are_one_line(folder, p
     rows[2]["turns"][1]["metadata"] = {"passages": passages}
     write_rows(folder / "conversations.jsonl", rows)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
-    told = "conversations.jsonl:3: turn 1 of q2: metadata.passages must be a list of document ids\n"
-    assert capsys.readouterr().err.endswith(told)
+    text = "conversations.jsonl:3: turn 1 of q2: metadata.passages must be a list of document ids\n"
+    assert capsys.readouterr().err.endswith(text)
 
 
 def test_primary_measures_can_be_chosen_from_published_ones(folder, capsys):
@@ -137,14 +137,14 @@ def test_an_answer_that_is_empty_is_no_refusal(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "text"),
     [("seconds", 1e18, "seconds"), ("input_tokens", 10**22, "input_tokens"), ("cost_usd", 1e16, "cost_usd")],
 )
-def test_impossible_amount_is_one_line_and_leaves_nothing(folder, capsys, key, value, told):
+def test_impossible_amount_is_one_line_and_leaves_nothing(folder, capsys, key, value, text):
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", **{key: value}))))
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     printed = capsys.readouterr().err
-    assert "predictions.jsonl:1" in printed and told in printed and printed.count("\n") == 1
+    assert "predictions.jsonl:1" in printed and text in printed and printed.count("\n") == 1
     assert not Path("run").exists()
 
 
@@ -159,8 +159,8 @@ def test_imported_run_names_and_omits_missing_parts(folder, capsys):
     main(["import", "predictions", "theirs", "-o", "run"])
     capsys.readouterr()
     assert main(["show", "run"]) == 0
-    shown = capsys.readouterr().out
-    assert "run.log" not in shown and "--trace" not in shown
+    output = capsys.readouterr().out
+    assert "run.log" not in output and "--trace" not in output
     with pytest.raises(al.AgentlabError, match="was imported"):
         al.open_run("run").trace("once", "q0")
     assert main(["memory", "run", "q0"]) == 1
@@ -178,8 +178,8 @@ def test_known_documents_of_an_import_imply_no_known_tools(tmp_path, monkeypatch
         each["turns"][0] |= {"expected_calls": expected, "relevant_doc_ids": ["sea"]}
     write_rows(made / "conversations.jsonl", rows)
     write_rows(made / "corpus.jsonl", [{"doc_id": "sea", "title": "Sea", "text": "It is blue."}])
-    said = [row("one", name, "blue", tool_calls=3, passages=["sea"]) for name in ("q0", "q1")]
-    write_rows(made / "predictions.jsonl", [*said, *({**each, "system": "two"} for each in said)])
+    texts = [row("one", name, "blue", tool_calls=3, passages=["sea"]) for name in ("q0", "q1")]
+    write_rows(made / "predictions.jsonl", [*texts, *({**each, "system": "two"} for each in texts)])
     scores = al.import_predictions(made, "run", scorers=["tools", "groundedness"]).scores
     assert scores[scores.metric == "groundedness"].value.notna().all()
     others = scores[scores.metric != "groundedness"]
@@ -197,11 +197,11 @@ def test_earlier_passages_are_known_only_with_their_sources(tmp_path, monkeypatc
     write_rows(made / "corpus.jsonl", [{"doc_id": n, "title": n, "text": text} for n, text in texts.items()])
 
     def grounded(first: list[str] | None) -> list[float]:
-        said = [
+        lines = [
             row("one", "q0", "Water glitters.", 0, passages=first),
             row("one", "q0", "Water glitters.", 1, passages=["sun"]),
         ]
-        write_rows(made / "predictions.jsonl", said)
+        write_rows(made / "predictions.jsonl", lines)
         run = al.import_predictions(made, tmp_path / str(first), scorers=["groundedness"])
         return run.scores.sort_values("turn").value.astype(float).tolist()
 
@@ -224,7 +224,7 @@ def test_failed_grading_of_an_import_is_repaired_by_regrading(folder, monkeypatc
 def test_unknown_primary_measure_is_not_equal(folder, capsys):
     write_rows(folder / "predictions.jsonl", [row(s, n, "blue", t) for s in "ab" for n in QUESTIONS for t in (0, 1)])
     assert main(["import", "predictions", "theirs", "-o", "run", "--primary", "input_tokens"]) == 0
-    shown = capsys.readouterr().out
-    assert ": a primary measure is unknown" in shown and "equal on every turn" not in shown
+    output = capsys.readouterr().out
+    assert ": a primary measure is unknown" in output and "equal on every turn" not in output
     rewrite_rows(folder, lambda each: {"retrieval_steps": int(each["system"] == "a")})
     assert main(["import", "predictions", "theirs", "-o", "steps", "--primary", "retrieval_steps"]) == 0

@@ -25,8 +25,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, capsys):
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
-    shown = capsys.readouterr().out
-    assert "theirs on not said" in shown
+    output = capsys.readouterr().out
+    assert "theirs on not said" in output
     run = al.open_run("run")
     table = run.table()
     assert list(table) == ["once", "never"]
@@ -43,10 +43,10 @@ def test_a_run_has_a_flow_a_system_and_nothing_unknown_becomes_a_number(folder, 
 
 def test_compare_gate_show_trace_and_report_work_on_it(folder, capsys, tmp_path):
     main(["import", "predictions", "theirs", "-o", "run"])
-    found = {d.measure.name: d for d in compare(al.open_run("run")).pairs[0].differences}
-    assert (found["answer_f1"].verdict, found["llm_calls"].verdict) == ("B worse", "unchanged")
+    run = {d.measure.name: d for d in compare(al.open_run("run")).pairs[0].differences}
+    assert (run["answer_f1"].verdict, run["llm_calls"].verdict) == ("B worse", "unchanged")
     for unknown in ("input_tokens", "latency_s", "published_em", "retrieval_steps"):
-        assert (found[unknown].verdict, found[unknown].p) == ("unknown", None)
+        assert (run[unknown].verdict, run[unknown].p) == ("unknown", None)
     assert main(["gate", "run", "--baseline", "b.jsonl", "--update"]) == 0
     assert main(["gate", "run", "--baseline", "b.jsonl"]) == 0
     for command in (["show", "run", "q1"], ["show", "--trace", "run", "q1"], ["compare", "run"]):
@@ -72,7 +72,7 @@ def test_a_row_without_an_answer_is_a_turn_that_failed_and_counts(folder):
     assert "timed out" in failed.reason.iloc[0]
 
 
-def test_people_and_programs_that_rated_an_answer_become_measures(folder):
+def test_human_and_automatic_ratings_become_measures(folder):
     noted = {"f1": 0.5, "automatic": {"RougeL": 0.25}, "human": {"faithful": {"r1": 4, "r2": 1, "r3": 3}}}
     rewrite(folder, lambda lines: lines.__setitem__(0, json.dumps(row("once", "q0", "blue", published=noted))))
     scores = al.import_predictions(folder, "run").scores.query("flow == 'once' and conversation == 'q0' and turn == 1")
@@ -98,8 +98,8 @@ def test_csv_import_skips_empty_rows_and_splits_only_published(folder, tmp_path,
     (tmp_path / "answers.csv").write_text("\n".join([columns, *lines]) + "\n", encoding="utf-8")
     assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 0
     assert "ignored: 'answer.raw', 'system.version'\n" in capsys.readouterr().err
-    found = [(row.flow, row.reply.text, row.published) for row in al.open_run("run").folder.turns()]
-    assert found == [("a", "blue", {"em": 1}), ("a", "forty two", {"em": 1})]
+    run = [(row.flow, row.reply.text, row.published) for row in al.open_run("run").folder.turns()]
+    assert run == [("a", "blue", {"em": 1}), ("a", "forty two", {"em": 1})]
 
 
 def test_imported_epochs_count_and_unanswered_turns_are_left_out(folder, capsys):
@@ -172,19 +172,19 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong, capsys, tmp_path):
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
-    change, told = WRONG[wrong]
+    change, text = WRONG[wrong]
     change(rows)
     write_rows(folder / "predictions.jsonl", rows)
     before = sorted(tmp_path.rglob("*"))
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 1
     printed = capsys.readouterr().err
-    assert told in printed
+    assert text in printed
     assert len(printed.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("system,conversation,turn\n", ":1: the column answer is missing"),
         ("system,conversation,turn,answer\na,q0,0\n", ":2: 3 cells in 4 columns"),
@@ -198,11 +198,11 @@ def test_a_row_that_cannot_be_used_is_one_line_and_leaves_nothing(folder, wrong,
         ("x" * 200_000, "the column system is missing"),
     ],
 )
-def test_csv_that_cannot_be_used_is_one_line(folder, text, told, capsys, tmp_path):
+def test_csv_that_cannot_be_used_is_one_line(folder, text, message, capsys, tmp_path):
     (tmp_path / "answers.csv").write_text(text)
     assert main(["import", "predictions", "answers.csv", "--dataset", "theirs", "-o", "run"]) == 1
     printed = capsys.readouterr().err
-    assert told in printed
+    assert message in printed
     assert len(printed.splitlines()) == 1
 
 
@@ -240,10 +240,10 @@ def test_only_long_imports_and_gradings_report_progress(folder, capsys, monkeypa
 def test_table_is_shown_for_more_answers_than_fit_in_memory(folder, capsys, monkeypatch):
     monkeypatch.setattr("agentlab.cli.published.COMPARED_AT_ONCE", 47)
     assert main(["import", "predictions", "theirs", "-o", "run"]) == 0
-    shown = capsys.readouterr().out
-    assert "answer_correctness" in shown and "Ship" not in shown and "poor turns" not in shown
-    assert "comparison of 48 turns skipped" in shown
-    assert "(show --all: every measure, pair and cause)" in shown and "agentlab compare run" in shown
+    output = capsys.readouterr().out
+    assert "answer_correctness" in output and "Ship" not in output and "poor turns" not in output
+    assert "comparison of 48 turns skipped" in output
+    assert "(show --all: every measure, pair and cause)" in output and "agentlab compare run" in output
     monkeypatch.setattr("agentlab.lab.run.Run.map_turns", None)
     monkeypatch.setattr("agentlab.lab.run.Run.turn_rows", None)
     assert main(["import", "predictions", "theirs", "-o", "other"]) == 0, "no turn is read for it"
@@ -283,10 +283,10 @@ def test_own_run_is_compared_with_imported_answers(tmp_path, own_home, capsys):
         assert main(["score", str(tmp_path / name), "--scorer", "answer"]) == 0
     flows = ["--flow", "asked", "--flow", "theirs"]
     assert main(["compare", str(ours.path), str(tmp_path / "theirs"), *flows]) == 0
-    shown = capsys.readouterr().out
-    assert "B worse" in shown
-    assert "unknown for A or B: LLM calls / turn" in shown
-    assert "published_em" not in shown.rpartition("A: asked")[2], "only one side can have it"
+    output = capsys.readouterr().out
+    assert "B worse" in output
+    assert "unknown for A or B: LLM calls / turn" in output
+    assert "published_em" not in output.rpartition("A: asked")[2], "only one side can have it"
 
 
 def test_run_without_calls_cannot_be_repriced(folder, capsys):

@@ -32,15 +32,15 @@ async def respond(turn, session):
 
 
 class Hangs(Scripted):
-    """Does not answer its second request until it is broken off."""
+    """Does not answer its second request until it is cancelled."""
 
     def __init__(self, reply: ScriptedReply) -> None:
         super().__init__([reply], loop=True)
-        self.asked, self.hung = 0, threading.Event()
+        self.received, self.hung = 0, threading.Event()
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        self.asked += 1
-        if self.asked == 2:
+        self.received += 1
+        if self.received == 2:
             self.hung.set()
             await asyncio.sleep(60)
         return await super().complete(request, emit)
@@ -77,5 +77,5 @@ def test_message_repeated_after_a_refusal_replays(tmp_path, own_home):
 
 def test_save_names_no_turn_of_a_chat_that_replays_whole(typed):
     Path("stores.py").write_text(STORES)
-    shown = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."])
-    assert "late/spec.yaml" in shown and "does not replay whole" not in shown
+    screen = typed("./stores.py", ["Hello", "Wait", "/save early", "And now?", "/save late"], ["Hi."])
+    assert "late/spec.yaml" in screen and "does not replay whole" not in screen

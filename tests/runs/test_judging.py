@@ -44,28 +44,28 @@ def run(tmp_path: Path, own_home: Path) -> Run:
         return lab.run_sync(out=tmp_path / "run")
 
 
-def judged(run: Run, model: Any, **options: Any) -> JudgeReport:
+def judge_run(run: Run, model: Any, **options: Any) -> JudgeReport:
     return al.judge(al.open_run(run.path), model=model, recordings=str(run.path.parent / "recordings"), **options)
 
 
-def label(file: Path, told: Any) -> None:
-    """Fill in the label that `told` has for each row."""
+def label(file: Path, text: Any) -> None:
+    """Fill in the label of each row by `text`."""
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, rows[0])
         writer.writeheader()
-        writer.writerows({**row, "label": told(row)} for row in rows)
+        writer.writerows({**row, "label": text(row)} for row in rows)
 
 
-def all_labels(run: Run, file: Path, told: Any) -> Path:
+def all_labels(run: Run, file: Path, text: Any) -> Path:
     rows = [{"conversation": r.conversation, "turn": r.turn, "flow": r.flow, "epoch": 0, "label": "",
              "reply": r.reply.text if r.reply else ""} for r in run.turn_rows()]  # fmt: skip
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    label(file, told)
+    label(file, text)
     return file
 
 
@@ -75,25 +75,25 @@ def is_right(row: dict[str, str]) -> str:
 
 def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, capsys):
     model = ScriptedJudge(holds)
-    standing = judged(run, model)
-    assert standing.result.known_answer_results["reference"] == (8, 8, 0)
-    assert {counts[0] for kind, counts in standing.result.known_answer_results.items() if kind != "reference"} == {0}
-    found = al.open_run(run.path)
-    assert found.folder.has_checksums, "what the judge has written is sealed with the rest"
-    assert found.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
-    assert found.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
+    report = judge_run(run, model)
+    assert report.result.known_answer_results["reference"] == (8, 8, 0)
+    assert {counts[0] for kind, counts in report.result.known_answer_results.items() if kind != "reference"} == {0}
+    result = al.open_run(run.path)
+    assert result.folder.has_checksums, "what the judge has written is sealed with the rest"
+    assert result.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
+    assert result.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
     assert main(["compare", str(run.path), "--all"]) == 0
     assert "judge_correct" in capsys.readouterr().out
-    asked = len(model.asked)
-    judged(run, model)
-    assert len(model.asked) == asked, "what is judged is not asked again"
+    count = len(model.received)
+    judge_run(run, model)
+    assert len(model.received) == count, "what is judged is not asked again"
 
 
 def test_a_judge_that_believes_everything_is_found_out(run):
-    standing = judged(run, ScriptedJudge(credulous))
-    assert set(standing.result.known_answer_results.values()) == {(8, 8, 0)}
-    assert "8 of 8 (injection)" in str(standing) and "8 of 8 (praise)" in str(standing)
-    assert "8 of 8 (swapped)" in str(standing)
+    report = judge_run(run, ScriptedJudge(credulous))
+    assert set(report.result.known_answer_results.values()) == {(8, 8, 0)}
+    assert "8 of 8 (injection)" in str(report) and "8 of 8 (praise)" in str(report)
+    assert "8 of 8 (swapped)" in str(report)
 
 
 def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run):
@@ -103,18 +103,18 @@ def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run)
     def breaks(reference: str, answer: str) -> str:
         return "yes" if answer in replies else "hm"
 
-    standing = judged(run, ScriptedJudge(breaks))
-    passed, read, unread = map(sum, zip(*standing.result.known_answer_results.values(), strict=True))
+    report = judge_run(run, ScriptedJudge(breaks))
+    passed, read, unread = map(sum, zip(*report.result.known_answer_results.values(), strict=True))
     assert unread and passed == read, "what can be read are references and answers to other questions"
-    assert f"{unread} known answers have no readable judgement" in str(standing)
-    assert standing.result.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(standing)
-    assert standing.result.order_disagreements == 0
+    assert f"{unread} known answers have no readable judgement" in str(report)
+    assert report.result.known_answer_results["negation"] == (0, 0, 8) and "(negation)" not in str(report)
+    assert report.result.order_disagreements == 0
 
 
 def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    judged(run, ScriptedJudge(holds), known_answers=0, labels=labels)
-    again = judged(run, ScriptedJudge(holds), known_answers=0)
+    judge_run(run, ScriptedJudge(holds), known_answers=0, labels=labels)
+    again = judge_run(run, ScriptedJudge(holds), known_answers=0)
     assert "kappa 1.00" in str(again) and "from earlier labels" in str(again)
     assert al.open_run(run.path).means["good"]["label_correct"] == pytest.approx(RIGHT / TURNS)
     assert main(["compare", str(run.path)]) == 0
@@ -122,7 +122,7 @@ def test_labels_hold_until_others_are_given(run, tmp_path, capsys):
     assert again._human_estimates == al.open_run(run.path).folder.read_json(again._file, "")["people"]
     label(labels, lambda row: "0" if row["reply"].startswith("Answer") else "1")
     for given in (labels, None):
-        judged(run, ScriptedJudge(holds), known_answers=0, labels=given)
+        judge_run(run, ScriptedJudge(holds), known_answers=0, labels=given)
         assert al.open_run(run.path).means["good"]["label_correct"] == pytest.approx(1 - RIGHT / TURNS)
 
 
@@ -134,8 +134,8 @@ def test_missing_label_file_is_an_error_unless_written(run, tmp_path, capsys):
 
 def test_judged_text_cannot_close_its_marks(run):
     model = ScriptedJudge(lambda reference, answer: "no")
-    judged(run, model)
-    texts = [text for text in model.asked if "No idea" in text]
+    judge_run(run, model)
+    texts = [text for text in model.received if "No idea" in text]
     assert texts and all(text.count("</answer>") == 1 for text in texts)
     forward, reverse = texts[0], texts[1]
     assert forward.index("<reference>") < forward.index("<answer>")
@@ -148,31 +148,31 @@ def test_contradicting_orders_are_reported_and_count_half(run):
         return "yes" if first_seen.calls % 2 else "no"
 
     first_seen.calls = 0
-    standing = judged(run, ScriptedJudge(first_seen), known_answers=0)
-    assert standing.result.order_disagreements == TURNS
+    report = judge_run(run, ScriptedJudge(first_seen), known_answers=0)
+    assert report.result.order_disagreements == TURNS
     assert al.open_run(run.path).table().loc["judge_correct", "good"] == 0.5
 
 
 def test_labels_correct_a_judge_and_carry_its_error(run, tmp_path):
-    alone = judged(run, ScriptedJudge(credulous), known_answers=0)
+    alone = judge_run(run, ScriptedJudge(credulous), known_answers=0)
     assert alone.scores[:, 0].mean() == 1 and alone.mean("good").interval is None
     labels = all_labels(run, tmp_path / "labels.csv", is_right)
-    held = judged(run, ScriptedJudge(credulous), known_answers=0, labels=labels)
-    low, high = held.mean("good").interval
+    labelled = judge_run(run, ScriptedJudge(credulous), known_answers=0, labels=labels)
+    low, high = labelled.mean("good").interval
     assert low < RIGHT / TURNS < high < 1
-    assert held.agreement.bias > 0.3
+    assert labelled.agreement.bias > 0.3
 
 
 def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("judge.yaml").write_text('loop: true\nreplies: [\'{"verdict": "yes"}\']\n')
-    asked = ["judge", "run", "--model", "scripted/judge.yaml", "--labels", "labels.csv", "--suggest", "12"]
-    assert main(asked) == 0
+    command = ["judge", "run", "--model", "scripted/judge.yaml", "--labels", "labels.csv", "--suggest", "12"]
+    assert main(command) == 0
     assert "12 replies to label are in labels.csv" in capsys.readouterr().out
     label(Path("labels.csv"), is_right)
-    assert main(asked[:-2]) == 0
+    assert main(command[:-2]) == 0
     assert "12 human labels" in capsys.readouterr().out
-    assert main(asked) == 0
+    assert main(command) == 0
     assert "12 replies to label" in capsys.readouterr().out, "other ones"
     with Path("labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -180,7 +180,7 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("conversation,turn,flow\nc01,0,good\n", "there is no column 'label'"),
         ("conversation,turn,flow,label\nc99,0,good,1\n", "2: the run has no reply to turn 0 of c99"),
@@ -190,34 +190,34 @@ def test_the_turns_to_label_next_are_written_once_and_read_back(run, tmp_path, m
         ("conversation,turn,flow,label\nc01,0,good,1\nc01,0,good,0\n", "3: duplicate label of turn 0 of c01 by good"),
     ],
 )
-def test_a_bad_file_of_labels_is_one_line(run, tmp_path, capsys, text, told):
+def test_a_bad_file_of_labels_is_one_line(run, tmp_path, capsys, text, message):
     (tmp_path / "labels.csv").write_text(text)
     (tmp_path / "judge.yaml").write_text('loop: true\nreplies: [\'{"verdict": "yes"}\']\n')
     given = ["--model", f"scripted/{tmp_path}/judge.yaml", "--recordings", str(tmp_path / "rec")]
     assert main(["judge", str(run.path), *given, "--labels", str(tmp_path / "labels.csv")]) == 1
     printed = capsys.readouterr().err
-    assert told in printed and printed.count("\n") == 1
+    assert message in printed and printed.count("\n") == 1
 
 
 def test_a_judge_that_cannot_be_read_judges_nothing(run, tmp_path):
     with pytest.raises(al.AgentlabError, match="has judged nothing"):
-        judged(run, ScriptedJudge(lambda reference, answer: "maybe"))
+        judge_run(run, ScriptedJudge(lambda reference, answer: "maybe"))
     with pytest.raises(al.AgentlabError, match="no turn has the passages"):
-        judged(run, ScriptedJudge(holds), rubric="grounded")
+        judge_run(run, ScriptedJudge(holds), rubric="grounded")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x: 1\n", "asks"),
         ("- 1\n", "a rubric file has one name"),
         ("x: {asks: a, choices: {a: {worth: 2, means: b}}}", "worth"),
     ],
 )
-def test_own_rubric_is_validated(run, tmp_path, text, told):
+def test_own_rubric_is_validated(run, tmp_path, text, message):
     (tmp_path / "own.yaml").write_text(text)
-    with pytest.raises(al.AgentlabError, match=told):
-        judged(run, ScriptedJudge(holds), rubric=str(tmp_path / "own.yaml"))
+    with pytest.raises(al.AgentlabError, match=message):
+        judge_run(run, ScriptedJudge(holds), rubric=str(tmp_path / "own.yaml"))
 
 
 @pytest.fixture
@@ -227,8 +227,8 @@ def imported(tmp_path: Path) -> Path:
     theirs = write_questions(tmp_path / "theirs", {name: [f"{name} is blue"] for name in names})
     write_rows(theirs / "corpus.jsonl", [{"doc_id": name, "title": "", "text": f"{name} is blue"} for name in names])
     rows = [
-        row(system, name, f"{name} is {colour}", passages=[name], published={"human": {"faith": {"r1": told}}})
-        for system, colour, told in (("a", "blue", 4), ("b", "red", 2))
+        row(system, name, f"{name} is {colour}", passages=[name], published={"human": {"faith": {"r1": text}}})
+        for system, colour, text in (("a", "blue", 4), ("b", "red", 2))
         for name in names
     ]
     write_rows(theirs / "predictions.jsonl", rows)
@@ -238,11 +238,11 @@ def imported(tmp_path: Path) -> Path:
 
 def test_imported_answers_are_judged_by_their_own_documents(imported, own_home):
     model = ScriptedJudge(holds)
-    standing = al.judge(
+    report = al.judge(
         al.open_run(imported), "grounded", model=model, known_answers=0, recordings=str(imported.parent / "recordings")
     )
-    assert part("passages", model.asked[0]) == "q00 is blue"
-    assert len(standing.result.judgements) == 24
+    assert part("passages", model.received[0]) == "q00 is blue"
+    assert len(report.result.judgements) == 24
 
 
 def test_imported_answers_without_their_documents_cannot_be_judged_by_them(imported, own_home):

@@ -27,8 +27,8 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     def talk(flow: str, *texts: str, model: str = "scripted/replies.yaml", more: tuple[str, ...] = ()):
         type_lines(monkeypatch, texts)
         code = main(["chat", flow, "--model", model, "--set", "embedder=hashing/hashing-64", *more])
-        shown = capsys.readouterr()
-        return code, shown.out + shown.err
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
 
     return talk
 
@@ -37,14 +37,14 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 def test_a_reset_conversation_stays_reset(typed, flow):
     typed(flow, "My PIN is 4711.")
     assert "Continuing" in typed(flow, "/reset", "/quit")[1]
-    code, shown = typed(flow, "And now?", "/fork")
-    assert code == 0 and "Continuing" not in shown and "4711" not in shown
+    code, screen = typed(flow, "And now?", "/fork")
+    assert code == 0 and "Continuing" not in screen and "4711" not in screen
 
 
 def test_a_chat_without_an_address_of_its_memory_does_not_start(typed, monkeypatch):
     monkeypatch.delenv("MONGODB_URI", raising=False)
-    code, shown = typed("coordinator", "Hello", more=MONGO)
-    assert code == 1 and shown.count("\n") == 1 and "set MONGODB_URI" in shown
+    code, screen = typed("coordinator", "Hello", more=MONGO)
+    assert code == 1 and screen.count("\n") == 1 and "set MONGODB_URI" in screen
     monkeypatch.setenv("MONGODB_URI", "mongodb://127.0.0.1:1")
     assert typed("coordinator", "/quit", more=MONGO)[0] == 0
 
@@ -60,12 +60,12 @@ async def test_a_key_that_is_refused_names_the_status(own_home, monkeypatch):
     assert "secret" not in str(refused.value)
 
 
-def test_a_server_that_is_away_costs_one_short_wait(typed, monkeypatch):
+def test_an_unavailable_server_costs_one_short_wait(typed, monkeypatch):
     monkeypatch.setenv("MONGODB_URI", "mongodb://127.0.0.1:1")
     monkeypatch.setattr(mongo, "_PING_TIMEOUT", 1.1)
-    code, shown = typed("coordinator", "I live in Ulm.", "Where do I live?", "/memory", "/trace all", more=MONGO)
-    assert code == 0 and shown.count("Noted.") >= 2
-    seconds = [float(text) for text in re.findall(r"([0-9.]+) s\b[^\n]*\n", shown) if float(text) > 1]
+    code, screen = typed("coordinator", "I live in Ulm.", "Where do I live?", "/memory", "/trace all", more=MONGO)
+    assert code == 0 and screen.count("Noted.") >= 2
+    seconds = [float(text) for text in re.findall(r"([0-9.]+) s\b[^\n]*\n", screen) if float(text) > 1]
     assert seconds, "the wait is part of the turn that waited"
-    assert [line for line in shown.splitlines() if line.startswith("the mongo memory")]
-    assert "Topology" not in shown and "configured timeouts" not in shown
+    assert [line for line in screen.splitlines() if line.startswith("the mongo memory")]
+    assert "Topology" not in screen and "configured timeouts" not in screen

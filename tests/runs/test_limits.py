@@ -42,7 +42,7 @@ def spec(data: Path, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_summary_has_provider_limits_and_waiting_is_no_latency(data, tmp_path, own_home, monkeypatch, workers):
     refusals = iter([True])
-    told = {
+    text = {
         "x-ratelimit-limit-requests": "6000",
         "x-ratelimit-remaining-requests": "0",
         "x-ratelimit-reset-requests": "60s",
@@ -51,7 +51,7 @@ async def test_summary_has_provider_limits_and_waiting_is_no_latency(data, tmp_p
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         if next(refusals, False):
-            return {"status": 429, "headers": told}
+            return {"status": 429, "headers": text}
         return fake_openai.text("Hi", usage=fake_openai.USAGE)
 
     async with fake_openai.serving(answer) as fake:
@@ -59,17 +59,17 @@ async def test_summary_has_provider_limits_and_waiting_is_no_latency(data, tmp_p
         with al.Lab(model="openai/any", concurrency=4, **spec(data)) as lab:
             under_names(monkeypatch)
             shared = {"executor": "threads", "workers": workers} if workers > 1 else {}
-            found = await lab.run(out=tmp_path / "run", **shared)
-    limits = found.summary["limits"]["openai/any"]
+            result = await lab.run(out=tmp_path / "run", **shared)
+    limits = result.summary["limits"]["openai/any"]
     assert (limits["answered"], limits["refused"]) == (8, 1)
     parts = limits.get("workers", [limits])
-    heard = [part["per_minute"] for part in parts if part["per_minute"]]
-    assert heard == [{"requests": 6000.0}] and len(parts) == workers, "only one was refused, and told why"
+    texts = [part["per_minute"] for part in parts if part["per_minute"]]
+    assert texts == [{"requests": 6000.0}] and len(parts) == workers, "only one was refused, and told why"
     assert limits["waited_s"] > 0
     assert not [*(tmp_path / "run").rglob("progress.json")]
-    calls = [event for trace in found.traces.values() for event in trace.events]
+    calls = [event for trace in result.traces.values() for event in trace.events]
     assert max(call.waited for call in calls) > 0.3, "of the call that was refused"
-    assert found.summary["flows"]["talk"]["errors"] == 0
+    assert result.summary["flows"]["talk"]["errors"] == 0
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ async def test_a_budget_stops_a_run_between_conversations(data, tmp_path, own_ho
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         with al.Lab(model="openai/any", budget=budget, **spec(data)) as lab:
             if turns == 0:
-                found = await lab.run(out=tmp_path / "run")
-                assert (found.summary["status"], found.summary["turns"]) == ("partial", 0)
+                result = await lab.run(out=tmp_path / "run")
+                assert (result.summary["status"], result.summary["turns"]) == ("partial", 0)
                 return
-            found = await lab.run(out=tmp_path / "run")
-    assert found.summary["turns"] == turns
-    assert found.summary["status"] == ("complete" if turns == 8 else "partial")
+            result = await lab.run(out=tmp_path / "run")
+    assert result.summary["turns"] == turns
+    assert result.summary["status"] == ("complete" if turns == 8 else "partial")
 
 
 def test_a_budget_stops_a_long_conversation_too(tmp_path, own_home):
@@ -113,8 +113,8 @@ def test_cancelled_call_does_not_end_a_budget(data, tmp_path, own_home, budget):
             seconds, self.seconds = self.seconds, 0.0
             await asyncio.sleep(seconds)
             usage = Usage(input_tokens=10, output_tokens=1)
-            said = Completion(message=Message(role="agent", text="Hi"), usage=usage)
-            return await al.Scripted([said]).complete(request, emit)
+            completion = Completion(message=Message(role="agent", text="Hi"), usage=usage)
+            return await al.Scripted([completion]).complete(request, emit)
 
         async def close(self) -> None:
             pass
@@ -165,14 +165,14 @@ def test_a_run_without_a_turn_is_shown_and_not_exported(data, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize(
-    ("timeouts", "told", "errors"),
+    ("timeouts", "text", "errors"),
     [
         ({"turn": 0.05}, "timeouts.turn: 0.05 s", 1),
         ({"conversation": 0.05}, "timeouts.conversation: 0.05 s", 2),
         ({"turn": 30, "conversation": 60}, "", 0),
     ],
 )
-def test_time_that_is_up_fails_the_turn_and_not_the_run(data, tmp_path, own_home, timeouts, told, errors):
+def test_time_that_is_up_fails_the_turn_and_not_the_run(data, tmp_path, own_home, timeouts, text, errors):
     class Stuck(Talk):
         async def respond(self, turn: Any, session: Any) -> al.Reply:
             if errors and turn.text.startswith("One"):
@@ -181,27 +181,27 @@ def test_time_that_is_up_fails_the_turn_and_not_the_run(data, tmp_path, own_home
             return al.Reply(text="done")
 
     with al.Lab(model=al.Scripted([]), **spec(data, limit=1, timeouts=timeouts) | {"flows": [Stuck()]}) as lab:
-        found = lab.run_sync(out=tmp_path / "run")
-    failed = [row.error for row in found.folder.turns() if row.error]
-    assert (found.summary["status"], len(failed)) == ("complete", errors)
-    assert all(told in error for error in failed)
+        run = lab.run_sync(out=tmp_path / "run")
+    failed = [row.error for row in run.folder.turns() if row.error]
+    assert (run.summary["status"], len(failed)) == ("complete", errors)
+    assert all(text in error for error in failed)
 
 
 def test_an_attempt_that_takes_too_long_is_made_again(data, tmp_path, own_home):
     class Once:
-        name, parallel, asked = "once", None, 0
+        name, parallel, received = "once", None, 0
 
         async def complete(self, request: Any, emit: Any) -> Any:
-            self.asked += 1
-            await asyncio.sleep(30 if self.asked == 1 else 0)
+            self.received += 1
+            await asyncio.sleep(30 if self.received == 1 else 0)
             return await al.Scripted(["Hi"]).complete(request, emit)
 
         async def close(self) -> None:
             pass
 
     with al.Lab(model=Once(), **spec(data, limit=1, timeouts={"call": 0.05})) as lab:
-        found = lab.run_sync(out=tmp_path / "run")
-    first = found.trace("talk", "c0").events[0]
+        run = lab.run_sync(out=tmp_path / "run")
+    first = run.trace("talk", "c0").events[0]
     assert (first.attempt, first.error) == (2, None) and first.waited >= 0.05
 
 

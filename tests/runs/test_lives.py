@@ -32,18 +32,18 @@ def test_a_life_shows_each_sentence_once_keeps_each_fact_and_replays(
         assert main(["chat", system, *given]) == 0
         return capsys.readouterr().out
 
-    shown = "".join(session(*texts) for texts in life.sessions)
+    rendered = "".join(session(*texts) for texts in life.sessions)
     listed, saved = session("/memory"), session("/save saved")
     rows = (own_home / "chats" / "conversations" / f"{system}.jsonl").read_text(encoding="utf-8").splitlines()
     replies = [json.loads(row)["reply"] for row in rows]
     assert len(replies) == sum(map(len, life.sessions)) == 10
     # Receipts, which end a turn, quote what was kept.
-    numbers = sentences(re.sub(r"^(?:not )?kept[:,].*?(?=^> |\Z)", "", shown, flags=re.MULTILINE | re.DOTALL))
+    numbers = sentences(re.sub(r"^(?:not )?kept[:,].*?(?=^> |\Z)", "", rendered, flags=re.MULTILINE | re.DOTALL))
     assert len(numbers) == len(set(numbers)), "a sentence is shown twice"
     assert {number for reply in replies for number in sentences(reply)} <= {*numbers}, "a sentence is lost"
     if system == "coordinator":
         assert {*numbers} == {*range(1, model.n_sentences + 1)}, "words beside a tool call are lost"
-    turns = iter(re.split(r"^> (.*)\n", shown, flags=re.MULTILINE)[1:])
+    turns = iter(re.split(r"^> (.*)\n", rendered, flags=re.MULTILINE)[1:])
     outputs = dict(zip(turns, turns, strict=True))
     for fact in life.facts:
         if system == "tools_rag_fallback":

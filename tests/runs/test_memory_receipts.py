@@ -35,23 +35,23 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 
 
 def test_a_chat_says_what_it_kept_and_what_it_did_not(typed):
-    shown = typed("coordinator", "I live in Ulm.", "What is offside?", "thanks")
-    assert shown.count("kept: ") == 3 and shown.count("not kept: it only asks, or is courtesy") == 2
-    assert "user: I live in Ulm." in shown
+    screen = typed("coordinator", "I live in Ulm.", "What is offside?", "thanks")
+    assert screen.count("kept: ") == 3 and screen.count("not kept: it only asks, or is courtesy") == 2
+    assert "user: I live in Ulm." in screen
     assert "kept" not in typed("tools", "I live in Ulm.")
 
 
 def test_a_fact_is_stored_and_deleted_by_hand(typed):
-    shown = typed("coordinator", "/remember I am allergic to nuts", "/memory", "/forget 2", "/forget 1", "/memory")
-    assert "kept: I am allergic to nuts" in shown and "name one of 1 facts" in shown
-    assert "deleted: I am allergic to nuts" in shown and shown.rstrip().endswith("no stored facts")
+    screen = typed("coordinator", "/remember I am allergic to nuts", "/memory", "/forget 2", "/forget 1", "/memory")
+    assert "kept: I am allergic to nuts" in screen and "name one of 1 facts" in screen
+    assert "deleted: I am allergic to nuts" in screen and screen.rstrip().endswith("no stored facts")
     assert "allergic" not in typed("coordinator", "/memory")
 
 
 @pytest.mark.parametrize(("speaker", "about"), [("/speaker Ann:7", "told by Ann  I am"), ("/speaker", "  I am")])
 def test_a_fact_stored_by_hand_is_about_the_speaker(typed, speaker, about):
-    shown = typed("discord", speaker, "/remember I am allergic to nuts", "/memory")
-    assert f"{about} allergic to nuts" in shown and ("told by" in shown) == ("Ann" in speaker)
+    screen = typed("discord", speaker, "/remember I am allergic to nuts", "/memory")
+    assert f"{about} allergic to nuts" in screen and ("told by" in screen) == ("Ann" in speaker)
 
 
 @pytest.mark.parametrize(("flow", "problem"), [("tools", "has no memory"), ("ego", "writes its memory alone")])
@@ -60,8 +60,8 @@ def test_a_flow_without_a_writable_memory_says_so(typed, flow, problem):
 
 
 def test_another_person_can_speak(typed):
-    shown = typed("discord", "/speaker", "/speaker Ann:7", "/speaker")
-    assert "you have no name" in shown and shown.count("you are Ann (ID 7)") == 2
+    screen = typed("discord", "/speaker", "/speaker Ann:7", "/speaker")
+    assert "you have no name" in screen and screen.count("you are Ann (ID 7)") == 2
 
 
 def test_a_window_that_drops_messages_is_named_once(typed):
@@ -147,7 +147,7 @@ def always(request: Request) -> str:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_every_told_fact_is_kept_or_its_receipt_names_the_reason(own_home, tmp_path, flow):
+def test_every_stated_fact_is_stored_or_its_receipt_names_the_reason(own_home, tmp_path, flow):
     with al.Lab(
         model=Scripted([always], loop=True), embedder="hashing/hashing-64", memory="sqlite", flows=[flow]
     ) as lab:
@@ -167,15 +167,15 @@ def test_every_told_fact_is_kept_or_its_receipt_names_the_reason(own_home, tmp_p
 
 
 def test_a_correction_gets_one_receipt(own_home, tmp_path):
-    stored, told = "Ann is allergic to peanuts", "Ann is not allergic to peanuts"
+    stored, text = "Ann is allergic to peanuts", "Ann is not allergic to peanuts"
 
     def reply(request: Request) -> str:
         properties = (request.output_schema or {}).get("properties", {})
         if "new_content" in properties:
             fact_id = request.messages[-1].text.partition("ID: ")[2].partition(" ")[0]
-            return json.dumps({"memory_id": fact_id, "new_content": told})
+            return json.dumps({"memory_id": fact_id, "new_content": text})
         if "content" in properties:
-            return json.dumps({"content": request.messages[1].text if len(request.messages) < 6 else told})
+            return json.dumps({"content": request.messages[1].text if len(request.messages) < 6 else text})
         return json.dumps({"tool": "save_memory"}) if "save_memory" in str(properties) else "null"
 
     with al.Lab(
@@ -184,9 +184,9 @@ def test_a_correction_gets_one_receipt(own_home, tmp_path):
         chat = lab.chat(documents=(), memory=tmp_path / "memory")
         chat.say_sync(stored)
         assert chat.receipts_sync() == [f"kept: {stored}"]
-        chat.say_sync(told)
-        assert chat.receipts_sync() == [f"kept: {told}"]
-        assert [fact.text for fact in chat.facts_sync()] == [told]
+        chat.say_sync(text)
+        assert chat.receipts_sync() == [f"kept: {text}"]
+        assert [fact.text for fact in chat.facts_sync()] == [text]
 
 
 @pytest.mark.parametrize("flow", ["chatbox", "coordinator"])
@@ -196,7 +196,7 @@ def test_a_memory_that_fails_is_the_reason(own_home, tmp_path, monkeypatch, flow
         model=Scripted([always], loop=True), embedder="hashing/hashing-64", memory="sqlite", flows=[flow]
     ) as lab:
         chat = lab.chat(documents=(), memory=tmp_path / "memory")
-        store.go_away()
+        store.disconnect()
         chat.say_sync(FACTS[0])
         [line] = chat.receipts_sync(wait_s=30)
         assert line.startswith("not kept: ") and "the server does not answer" in line

@@ -103,8 +103,8 @@ def test_flow_without_a_memory_shows_the_worth_of_one(dataset, tmp_path, ingest)
 def writing(request: Any) -> str:
     """Saves statements about bees and boats only; answers with the first fact."""
     schema = json.dumps(request.output_schema or {})
-    said = [message.text for message in request.messages if message.role == "user"]
-    last = [text for text in said if not text.startswith("What you remember")][-1]
+    texts = [message.text for message in request.messages if message.role == "user"]
+    last = [text for text in texts if not text.startswith("What you remember")][-1]
     if '"save_memory"' in schema:
         return json.dumps({"tool": "save_memory" if "bees" in last or "boat" in last else None})
     if '"content"' in schema:
@@ -158,7 +158,7 @@ def test_a_memory_step_that_fails_is_counted_and_the_questions_are_asked(dataset
     # The cello replaces the oboe, so the fact stands for both of its sessions.
     assert recalled["q2"] == 1.0
     assert run.summary["flows"]["chatbox"]["ingest"]["llm_calls"] == 4
-    # "bees" is the third thing that Ann's flow is told, which makes it turn 2 of the filling and of the log.
+    # "bees" is the third message of Ann's flow, which makes it turn 2 of the filling and of the log.
     (failed,) = [event for event in run.trace("fragile", "ingest:told/ann").events if event.error]
     assert (
         f"fragile/ingest:told/ann turn {failed.turn + 1} failed: ZeroDivisionError"

@@ -35,11 +35,11 @@ def test_memory_view_of_a_conversation(tmp_path, monkeypatch, own_home, capsys):
     assert "I live in Bern" in view._repr_html_()
     assert main(["memory", "run", "a"]) == 0
     assert first.fact.id in capsys.readouterr().out
-    for wrong, told in [
+    for wrong, text in [
         (["b"], "unknown conversation of this run 'b'. Known: a"),
         (["a", "--flow", "nobody"], "unknown flow that played a 'nobody'"),
     ]:
         assert main(["memory", "run", *wrong]) == 1
-        assert told in capsys.readouterr().err
+        assert text in capsys.readouterr().err
     with pytest.raises(AgentlabError):
         open_run("run").memory("a", "rag")

@@ -30,7 +30,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path, ca
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "text"),
     [
         (["fork", "run", "--turn", "1", "--set", "model=openai/my-model"], NO_KEY),
         (["fork", "run", "--turn", "1", "--set", "model=scripted/none.yaml"], "agentlab: cannot read the script none"),
@@ -39,11 +39,11 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path, ca
         (["judge", "run", "--model", "openai/my-model", "--recordings", "rec"], NO_KEY),
     ],
 )
-def test_a_model_that_cannot_be_had_is_one_line_and_not_a_failed_turn_each(recorded, capsys, command, told):
+def test_a_model_that_cannot_be_had_is_one_line_and_not_a_failed_turn_each(recorded, capsys, command, text):
     assert main(command) == 1
     printed = capsys.readouterr()
     (line,) = [line for line in printed.err.splitlines() if line.startswith("agentlab: ")]
-    assert line.startswith(told)
+    assert line.startswith(text)
     assert "compared with" not in printed.out and "FAILED" not in printed.out and "failed" not in printed.out
 
 
@@ -57,9 +57,9 @@ def test_complete_recording_needs_no_key(recorded, capsys):
 def test_unavailable_model_is_refused_at_once_and_the_chat_keeps_its_own(typed, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    shown = typed("rag_only", ["/model openai/my-model", "How wide?", "/model"], ["7 m"])
-    assert "openai needs a key" in shown and "rag_only on openai/my-model" not in shown
-    assert "7 m" in shown.splitlines() and "scripted/replies.yaml" in shown.splitlines()
+    screen = typed("rag_only", ["/model openai/my-model", "How wide?", "/model"], ["7 m"])
+    assert "openai needs a key" in screen and "rag_only on openai/my-model" not in screen
+    assert "7 m" in screen.splitlines() and "scripted/replies.yaml" in screen.splitlines()
 
 
 def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
@@ -71,8 +71,8 @@ def test_a_mistyped_data_folder_is_one_line_and_is_not_made(typed, capsys):
 
 
 def test_new_memory_folder_is_reported_once(typed):
-    told = "kept is new; the conversation and its memory are stored there"
-    assert told in typed("rag_only", ["Hello"], ["Hi."])
+    text = "kept is new; the conversation and its memory are stored there"
+    assert text in typed("rag_only", ["Hello"], ["Hi."])
     assert "is new" not in typed("rag_only", ["Hello"], ["Hi."])
 
 

@@ -91,18 +91,18 @@ def test_scorer_without_a_value_is_unknown_and_named(played, capsys, value):
 def test_score_that_is_no_number_is_one_line_and_replies_stay(played, value, tmp_path):
     with pytest.raises(
         RunError, match=r"grading turn 2 of c by answers for odd failed: .*\(scorer my_scorer\)"
-    ) as told:
+    ) as text:
         played(value)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(text.value)
     rows = [json.loads(line) for line in (tmp_path / "run" / "turns.jsonl").read_text().splitlines()]
     assert [row["reply"]["text"] for row in rows] == ["yes", "yes"]
 
 
 @pytest.mark.parametrize(
-    ("reason", "kept"),
+    ("reason", "stored"),
     [(None, ""), ({"a": 1}, "{'a': 1}"), (ValueError("x"), "x"), ("half \ud83d of it", "half \ud83d of it")],
     ids=["None", "dict", "exception", "half a surrogate"],
 )
-def test_any_reason_can_be_read_again(played, reason, kept):
+def test_any_reason_can_be_read_again(played, reason, stored):
     run = played(Score(value=0.5, reason=reason))
-    assert [*run.scores["reason"]][-1].encode("utf-8", "backslashreplace") == kept.encode("utf-8", "backslashreplace")
+    assert [*run.scores["reason"]][-1].encode("utf-8", "backslashreplace") == stored.encode("utf-8", "backslashreplace")

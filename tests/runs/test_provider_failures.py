@@ -24,11 +24,11 @@ class Down(Scripted):
 
     def __init__(self, *failing: str, failure: ModelError | None = None) -> None:
         super().__init__([])
-        self.failing, self.failure, self.asked = failing, failure or Unreachable("refused", "scripted"), []
+        self.failing, self.failure, self.received = failing, failure or Unreachable("refused", "scripted"), []
 
     async def complete(self, request, emit):
         question = request.messages[-1].text.split()[-1]
-        self.asked.append(question)
+        self.received.append(question)
         if question in self.failing:
             raise self.failure
         message = Message(role="agent", text=f"answer to {question}")
@@ -36,8 +36,8 @@ class Down(Scripted):
 
 
 async def talks(turn, session):
-    said = [*session.load_conversation(), Message(role="user", text=turn.text)]
-    completion = await session.complete(said)
+    message = [*session.load_conversation(), Message(role="user", text=turn.text)]
+    completion = await session.complete(message)
     session.save_message("user", turn.text)
     session.save_message("agent", completion.text)
     return al.Reply(text=completion.text)
@@ -69,13 +69,13 @@ def test_a_conversation_is_played_again_from_the_turn_that_failed(run, failure):
     assert first.result.flows["talks"].errors == 1
     mended = Down()
     again = run(mended, resume=True)
-    assert mended.asked == ["two", "three"]
+    assert mended.received == ["two", "three"]
     assert list(again.turns["reply"]) == ["answer to one", "answer to two", "answer to three", "answer to one"]
     assert (again.result.status, again.result.flows["talks"].errors, again.header["asked_again"]) == ("complete", 0, 2)
     assert again.result.flows["talks"].llm_calls == 4
     (last,) = [each for each in again.trace("talks", "a").at(2) if isinstance(each, ModelCall)]
-    said = [message.text for message in last.request.messages]
-    assert said == ["one", "answer to one", "two", "answer to two", "three"]
+    texts = [message.text for message in last.request.messages]
+    assert texts == ["one", "answer to one", "two", "answer to two", "three"]
 
 
 def test_the_old_attempt_stays_in_the_ledger_and_its_cost_counts(run):
@@ -95,7 +95,7 @@ def test_recorded_call_is_not_repeated_on_resume(run, tmp_path, mode):
     run(Down("two"), **recorded)
     mended = Down()
     again = run(mended, resume=True, **recorded)
-    assert mended.asked == ["two", "three"] and again.result.flows["talks"].errors == 0
+    assert mended.received == ["two", "three"] and again.result.flows["talks"].errors == 0
 
 
 def test_outages_one_after_the_other_add_up(run):
@@ -103,22 +103,22 @@ def test_outages_one_after_the_other_add_up(run):
     second = run(Down("three"), resume=True)
     assert (second.result.flows["talks"].errors, second.header["asked_again"]) == (1, 4)
     third = Down()
-    assert run(third, resume=True).header["asked_again"] == 5 and third.asked == ["three"]
+    assert run(third, resume=True).header["asked_again"] == 5 and third.received == ["three"]
     nothing = Down()
-    assert run(nothing, resume=True).result.flows["talks"].errors == 0 and nothing.asked == []
+    assert run(nothing, resume=True).result.flows["talks"].errors == 0 and nothing.received == []
 
 
 def test_failures_can_be_kept(run):
     run(Down("two"))
     model = Down()
     again = run(model, resume=True, keep_failures=True)
-    assert (model.asked, again.result.flows["talks"].errors) == ([], 1) and "asked_again" not in again.header
+    assert (model.received, again.result.flows["talks"].errors) == ([], 1) and "asked_again" not in again.header
 
 
 def test_a_request_that_is_refused_is_no_outage(run):
     run(Down("two", failure=BadRequest("invalid image")))
     model = Down()
-    assert run(model, resume=True).result.flows["talks"].errors == 1 and model.asked == []
+    assert run(model, resume=True).result.flows["talks"].errors == 1 and model.received == []
 
 
 @pytest.mark.parametrize("flags", [[], ["--keep-failures"], ["--executor", "processes", "--workers", "2"]])
@@ -133,7 +133,7 @@ def test_table_counts_repeated_turns(tmp_path, own_home, monkeypatch, capsys, fl
     main([*given, *sharded])
     (tmp_path / "replies.yaml").write_text(yaml.safe_dump({"replies": ["x"], "loop": True}))
     main([*given, "--resume", *flags])
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     is_kept = "--keep-failures" in flags
-    assert ("3 turns were run again after a failure of the provider" in shown) is not is_kept
+    assert ("3 turns were run again after a failure of the provider" in output) is not is_kept
     assert json.loads((tmp_path / "run" / "run.json").read_text()).get("asked_again") == (None if is_kept else 3)

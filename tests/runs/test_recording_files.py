@@ -92,8 +92,8 @@ def test_doubled_lines_and_files_change_nothing_and_two_answers_are_refused(data
 
 def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
     whole = recorded.read_bytes()
-    found: list[int] = []
-    reader = threading.Thread(target=lambda: found.append(len(Recordings.open(recorded.parent, "run"))))
+    results: list[int] = []
+    reader = threading.Thread(target=lambda: results.append(len(Recordings.open(recorded.parent, "run"))))
     with FileLock(recorded.with_suffix(".lock")):
         recorded.write_bytes(whole[:-30])
         reader.start()
@@ -101,23 +101,23 @@ def test_a_reader_waits_for_the_line_that_is_being_written(recorded):
         assert reader.is_alive()
         recorded.write_bytes(whole)
     reader.join(10)
-    assert found == [len(Recordings.open(recorded.parent, "run"))]
+    assert results == [len(Recordings.open(recorded.parent, "run"))]
 
 
-def test_a_line_in_another_form_is_read_and_a_part_that_is_gone_is_named(tmp_path):
-    asked = normalise_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
-    said = {"message": {"role": "agent"}}
-    row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": said, "seconds": 1.0}
-    Recordings.open(tmp_path, "a", write=True).add(asked.key(0), row, asked.parts)
+def test_a_line_in_another_form_is_read_and_a_missing_part_is_named(tmp_path):
+    request = normalise_request("m", "", Request(messages=(Message(role="user", text="Hi"),)), 0)
+    fields = {"message": {"role": "agent"}}
+    row = {"kind": "completion", "request": request.fields, "repeat": 0, "completion": fields, "seconds": 1.0}
+    Recordings.open(tmp_path, "a", write=True).add(request.key(0), row, request.parts)
     header, part, call = (tmp_path / "a.jsonl").read_text().splitlines()
     spread = json.dumps(json.loads(call), separators=(" , ", " : "))
     (tmp_path / "a.jsonl").write_text(f"{header}\n{part}\n{spread}\n")
     read = Recordings.open(tmp_path, "a")
-    assert request_of(read, read.look_up(asked.key(0))).messages[0].text == "Hi"
+    assert request_of(read, read.look_up(request.key(0))).messages[0].text == "Hi"
     (tmp_path / "a.jsonl").write_text(f"{header}\n{call}\n")
     read = Recordings.open(tmp_path, "a")
     with pytest.raises(RecordingError, match=r"a\.jsonl:2: message or tool [0-9a-f]+ is not recorded"):
-        request_of(read, read.look_up(asked.key(0)))
+        request_of(read, read.look_up(request.key(0)))
 
 
 @pytest.mark.slow
@@ -156,12 +156,12 @@ async def test_a_recording_made_on_openai_does_not_answer_for_another_server(tmp
     recorder = Recorder("record", Recordings.open(tmp_path, "a", write=True))
     gateway = gateway_to(Scripted(["Hello"]), Trace("f", "c"), recorder=recorder)
     await gateway.ask(request, CallSite(turn=0), lambda text: None)
-    said = []
+    texts = []
     replaying = Recorder("replay", Recordings.open(tmp_path, "a"))
-    await gateway_to(ForbiddenModel(), Trace("f", "c"), recorder=replaying).ask(request, CallSite(turn=0), said.append)
-    assert said == ["Hello"], "a replay still streams"
+    await gateway_to(ForbiddenModel(), Trace("f", "c"), recorder=replaying).ask(request, CallSite(turn=0), texts.append)
+    assert texts == ["Hello"], "a replay still streams"
     elsewhere = gateway_to(ForbiddenModel(), Trace("f", "c"), recorder=replaying, endpoint="compatible")
-    missed = (await elsewhere.ask(request, CallSite(turn=0), said.append)).failure
+    missed = (await elsewhere.ask(request, CallSite(turn=0), texts.append)).failure
     assert isinstance(missed, NotRecorded)
     assert "server is 'compatible', was ''" in str(missed)
     assert missed.cause == "server"
@@ -195,7 +195,7 @@ def test_a_disk_that_is_full_ends_the_run_and_leaves_the_file_whole(dataset, tmp
     play(dataset, "record", tmp_path / "a", flows=["rag_only"])
     file = tmp_path / "recordings" / "run.jsonl"
     before = file.read_bytes()
-    FullDisk(monkeypatch, "run.jsonl", share=0.5)
+    FullDisk(monkeypatch, "run.jsonl", fraction=0.5)
     with pytest.raises(RecordingError, match=r"run\.jsonl: cannot be written: No space left"):
         play(dataset, "auto", tmp_path / "b", flows=["rag_only"], generation={"seed": 8})
     assert file.read_bytes() == before

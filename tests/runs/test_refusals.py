@@ -28,7 +28,7 @@ def play(folder, *replies, conversations=6, **spec):
         return lab.run_sync(out=folder / "run")
 
 
-def shown(run, capsys, *options: str, turn: int = 1) -> str:
+def printed_by_show(run, capsys, *options: str, turn: int = 1) -> str:
     capsys.readouterr()
     assert main(["show", str(run.path), "c0", "--turn", str(turn), *options]) == 0
     return " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -51,8 +51,8 @@ def test_a_reply_declines_or_answers_or_is_not_decided(reply, on_unanswerable, o
     run = play(tmp_path, reply, conversations=1)
     scores = {name: score.value for row in run.turn_rows() for name, score in row.scores.items()}
     assert (scores["refusal_accuracy"], scores["answered"]) == (on_unanswerable, on_answerable)
-    assert ("refusal_accuracy not decided" in shown(run, capsys)) == (on_unanswerable is None)
-    text = shown(run, capsys, "--trace")
+    assert ("refusal_accuracy not decided" in printed_by_show(run, capsys)) == (on_unanswerable is None)
+    text = printed_by_show(run, capsys, "--trace")
     if on_unanswerable is None:
         assert "not decided: not validated for replies in another language" in text
     elif reply == "👍":
@@ -67,7 +67,7 @@ def test_a_cut_reply_neither_declines_nor_answers(tmp_path, capsys):
     assert {score.value for row in run.turn_rows() for name, score in row.scores.items() if name == "answered"} == {
         None
     }
-    assert "not decided: the reply is cut off (length)" in shown(run, capsys, "--trace")
+    assert "not decided: the reply is cut off (length)" in printed_by_show(run, capsys, "--trace")
     assert main(["show", str(run.path), "--all"]) == 0
     assert "(6 not decided)" in " ".join(capsys.readouterr().out.split())
 
@@ -124,13 +124,13 @@ def test_one_undecided_turn_of_many_may_pass(tmp_path):
         "It weighs 410 grams.",
     ]
     other = play(tmp_path / "other", *replies, conversations=60, concurrency=1)
-    judged = {
+    verdicts = {
         margin: next(
             j for j in gate(other, baseline, margins={"refusal_accuracy": margin}).primary_verdicts if j.paired.left_out
         )
         for margin in (0.05, 0.1)
     }
-    assert {margin: each.verdict for margin, each in judged.items()} == {0.05: "undecided", 0.1: "pass"}
+    assert {margin: each.verdict for margin, each in verdicts.items()} == {0.05: "undecided", 0.1: "pass"}
 
 
 def test_other_languages_need_the_extra(tmp_path):

@@ -23,13 +23,13 @@ def test_a_run_is_graded_by_other_scorers_and_its_flows_are_not_asked(data, tmp_
         [(row.trial, row.turn, row.reply) for row in run.turn_rows()],
     )
     assert main(["score", str(run.path), "--scorer", "rouge"]) == 0
-    anew = al.open_run(run.path)
-    assert list(anew.result.flows["answering"].scores) == ["rouge_l"]
-    assert anew.result.flows["answering"].scores["rouge_l"].mean == 7 / 8
-    assert anew.result.flows["answering"].llm_calls == run.result.flows["answering"].llm_calls
+    again = al.open_run(run.path)
+    assert list(again.result.flows["answering"].scores) == ["rouge_l"]
+    assert again.result.flows["answering"].scores["rouge_l"].mean == 7 / 8
+    assert again.result.flows["answering"].llm_calls == run.result.flows["answering"].llm_calls
     assert (run.path / "calls.jsonl").read_bytes() == calls
-    assert [(row.trial, row.turn, row.reply) for row in anew.turn_rows()] == replies
-    assert list(anew.folder.header["graders"]) == ["rouge"]
+    assert [(row.trial, row.turn, row.reply) for row in again.turn_rows()] == replies
+    assert list(again.folder.header["graders"]) == ["rouge"]
 
 
 def test_differently_graded_runs_are_refused_and_score_repairs_them(data, tmp_path, capsys):

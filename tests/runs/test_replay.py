@@ -56,8 +56,8 @@ def test_recorded_refusal_replays(dataset, tmp_path):
 
 def test_a_second_try_of_one_request_is_a_recording_of_its_own(dataset, tmp_path):
     async def insistent(turn, session):
-        said = [(await session.complete((Message(role="user", text=turn.text),))).message.text for _ in range(3)]
-        return Reply(text=" ".join(said))
+        texts = [(await session.complete((Message(role="user", text=turn.text),))).message.text for _ in range(3)]
+        return Reply(text=" ".join(texts))
 
     replies = ["a", "b", "c"]
     spec = {"flows": [insistent], "limit": 1}

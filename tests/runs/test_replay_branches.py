@@ -109,4 +109,4 @@ def test_a_run_that_was_cut_off_still_owes_what_it_asked(dataset, tmp_path):
     with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "a", resume=True)
     flow = run.summary["flows"]["rag_only"]
-    assert (flow["llm_calls"], flow["billed"]["llm_calls"], model.asked) == (6, 8, 8)
+    assert (flow["llm_calls"], flow["billed"]["llm_calls"], model.received) == (6, 8, 8)

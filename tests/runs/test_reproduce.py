@@ -16,8 +16,8 @@ NAMES = [f"q{n}" for n in range(20)]
 
 
 def figure(metric: str, value: float, grader: str, system: str = "good", **more) -> dict:
-    told = {"system": system, "metric": metric, "value": value, "decimals": 2, "grader": grader}
-    return {"category": "all", "scale": 1, **told, **more}
+    fields = {"system": system, "metric": metric, "value": value, "decimals": 2, "grader": grader}
+    return {"category": "all", "scale": 1, **fields, **more}
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
         figure("RougeL", 0.5, "squad"),
     )
     assert main(["reproduce", str(pack)]) == 0
-    shown = capsys.readouterr().out
-    assert shown.rstrip().splitlines()[-1] == "reproduced 3 of 7 figures"
+    output = capsys.readouterr().out
+    assert output.rstrip().splitlines()[-1] == "reproduced 3 of 7 figures"
     whys = {figure.why for figure in reproduce(pack).figures if figure.verdict == "not reproducible"}
     assert whys == {
         "no grader accepts aliases for em of numbers",
@@ -64,9 +64,9 @@ def test_a_figure_is_reproduced_differs_or_cannot_be_had(pack, capsys):
 def test_differing_figure_names_its_difference_and_grader(pack, capsys):
     publish(pack, figure("em", 0.8, "squad"), figure("f1", 0.92, "locomo"))
     assert main(["reproduce", str(pack)]) == 2
-    shown = capsys.readouterr().out
-    assert "differs: -0.0500 by squad" in shown
-    assert shown.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
+    output = capsys.readouterr().out
+    assert "differs: -0.0500 by squad" in output
+    assert output.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
     other = reproduce(publish(pack, figure("f1", 0.5, "squad"))).figures[0]
     assert (other.verdict, other.why) == ("differs", "+0.4167 by squad")
 
@@ -79,13 +79,13 @@ def test_the_grader_that_would_give_a_differing_figure_is_named(pack):
 
 
 def test_aliases_are_counted_where_the_data_have_them(pack):
-    told = {key: ["forty two"] for key in NAMES}
-    write_questions(pack, told, category="musique", aliases=["forty"])
+    answers = {key: ["forty two"] for key in NAMES}
+    write_questions(pack, answers, category="musique", aliases=["forty"])
     publish(pack, figure("em", 1.0, "aliases", category="musique"), figure("em", 0.75, "squad", category="musique"))
     assert [figure.verdict for figure in reproduce(pack).figures] == ["reproduced", "reproduced"]
-    write_questions(pack, told, category="musique")
-    found = reproduce(pack).figures[0]
-    assert (found.verdict, "aliases" in found.why) == ("not reproducible", True)
+    write_questions(pack, answers, category="musique")
+    first = reproduce(pack).figures[0]
+    assert (first.verdict, "aliases" in first.why) == ("not reproducible", True)
 
 
 def test_differences_come_with_intervals(pack, capsys, tmp_path):
@@ -99,7 +99,7 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "text"),
     [
         (None, "there is no published.json"),
         ("{", "published.json: cannot be read"),
@@ -110,14 +110,14 @@ def test_differences_come_with_intervals(pack, capsys, tmp_path):
         ({"decimals": 400}, "published.json: cannot be read: Expected int <= 20 - at $.figures[0].decimals"),
     ],
 )
-def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content, told, capsys, tmp_path):
+def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content, text, capsys, tmp_path):
     if isinstance(content, dict):
         publish(pack, figure("em", 0.75, "squad", **content))
     elif content is not None:
         (pack / "published.json").write_text(content)
     assert main(["reproduce", str(pack), "-o", str(tmp_path / "run")]) == 1
     printed = capsys.readouterr().err
-    assert told in printed
+    assert text in printed
     assert len(printed.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
@@ -126,9 +126,9 @@ def test_a_pack_that_cannot_be_read_is_one_line_and_leaves_nothing(pack, content
 def test_a_figure_of_what_is_not_in_the_pack_is_not_reproduced(pack, capsys, what, name):
     publish(pack, figure("em", 0.75, "squad", **{what: name}))
     assert main(["reproduce", str(pack)]) == 2, "answers are missing, all of them"
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "incomplete" in shown and f"unknown {what} of this pack" in shown
-    assert shown.endswith("reproduced 0 of 1 figures")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "incomplete" in output and f"unknown {what} of this pack" in output
+    assert output.endswith("reproduced 0 of 1 figures")
 
 
 def test_differing_figures_are_listed_again_at_the_end(pack, capsys):
@@ -151,10 +151,10 @@ def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):
     value = {"value": right / there, "decimals": 4}
     publish(pack, figure("em", grader="squad", **value))
     assert main(["reproduce", str(pack)]) == 2
-    shown = capsys.readouterr()
-    assert f"note: good answered {there} of 20 turns" in shown.err
-    assert f"{there} of 20" in shown.out
-    assert shown.out.rstrip().splitlines()[-1] == "reproduced 0 of 1 figures"
+    captured = capsys.readouterr()
+    assert f"note: good answered {there} of 20 turns" in captured.err
+    assert f"{there} of 20" in captured.out
+    assert captured.out.rstrip().splitlines()[-1] == "reproduced 0 of 1 figures"
     publish(pack, figure("em", grader="squad", n=there, **value))
     assert main(["reproduce", str(pack)]) == 0
     assert capsys.readouterr().out.rstrip().splitlines()[-1] == "reproduced 1 of 1 figures"
@@ -162,22 +162,25 @@ def test_a_figure_of_answers_that_are_missing_is_not_reproduced(pack, capsys):
 
 
 def test_a_category_that_a_system_did_not_answer_is_missing(pack, capsys):
-    told = [json.loads(line) for line in (pack / "conversations.jsonl").read_text().splitlines()]
-    write_rows(pack / "conversations.jsonl", [*told, {**told[0], "id": "more", "metadata": {"category": "letters"}}])
+    conversations = [json.loads(line) for line in (pack / "conversations.jsonl").read_text().splitlines()]
+    write_rows(
+        pack / "conversations.jsonl",
+        [*conversations, {**conversations[0], "id": "more", "metadata": {"category": "letters"}}],
+    )
     publish(pack, figure("em", 0.75, "squad", category="letters"), figure("em", 0.75, "squad", category="numbers"))
     assert main(["reproduce", str(pack)]) == 2
-    shown = capsys.readouterr().out
-    assert "0 of 1" in shown
-    assert shown.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
+    output = capsys.readouterr().out
+    assert "0 of 1" in output
+    assert output.rstrip().splitlines()[-1] == "reproduced 1 of 2 figures"
 
 
 @needs_packs
 @pytest.mark.parametrize(("name", "figures"), [("adarague", (60, 6)), ("locomo", (25, 0)), ("mtrag_human", (0, 0))])
 def test_the_public_packs_come_out_again(name, figures):
-    found = reproduce(PACKS / name)
-    verdicts = [figure.verdict for figure in found.figures]
+    report = reproduce(PACKS / name)
+    verdicts = [figure.verdict for figure in report.figures]
     assert (verdicts.count("reproduced"), verdicts.count("not reproducible")) == figures
-    assert found.agrees
+    assert report.agrees
 
 
 @needs_packs

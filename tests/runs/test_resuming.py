@@ -46,7 +46,7 @@ def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concu
         6,
     )
     assert len(model.requests) - before == 4, "one whole conversation was kept; the one that was cut began again"
-    assert al.score(out).summary["flows"] == run.summary["flows"], "such a run can be graded anew, too"
+    assert al.score(out).summary["flows"] == run.summary["flows"], "such a run can be graded again, too"
 
 
 def test_resuming_another_spec_is_refused_and_a_run_is_not_overwritten(dataset, tmp_path):
@@ -104,15 +104,15 @@ def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
 @pytest.mark.parametrize("scorers", [[], ["answer"]])
 def test_run_of_turns_without_waits_can_be_cancelled(tmp_path, scorers):
     """A replay, or a flow that asks no model, would else have the loop until the end."""
-    data, began = write_set(tmp_path / "many", conversations=1500), threading.Event()
+    data, started_event = write_set(tmp_path / "many", conversations=1500), threading.Event()
     with opened(data, Answering(calls=lambda turn: 0), scorers=scorers) as lab:
 
         def tell(progress):
             if progress.done == 10:
-                began.set()
+                started_event.set()
 
         playing = lab.loop.submit(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
-        assert began.wait(30)
+        assert started_event.wait(30)
         lab.loop.cancel_and_wait(playing)
     played = (tmp_path / "run" / "turns.jsonl").read_bytes().count(b"\n")
     assert 10 <= played < 3000

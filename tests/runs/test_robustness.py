@@ -132,7 +132,7 @@ def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line, text",
     [
         (b'{"id": "a", "turns": [{"user": "x", "user": "y"}]}', "duplicate key 'user'"),
         (b'{"id": "a", "turns": [{"user": "x", "metadata": {"n": NaN}}]}', "NaN"),
@@ -142,11 +142,11 @@ def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
         (b'{"id": "a", "turns": [{"user": "x"}], "metadata": {"today": "yesterday"}}', "metadata.today"),
     ],
 )
-def test_odd_json_is_named_with_its_line(tmp_path, line, said):
+def test_odd_json_is_named_with_its_line(tmp_path, line, text):
     (tmp_path / "conversations.jsonl").write_bytes(b"\xef\xbb\xbf\r\n" + line + b"\r\n")
     with pytest.raises(DatasetError) as caught:
         al.load_dataset(tmp_path)
-    assert said in str(caught.value) and caught.value.line == 2
+    assert text in str(caught.value) and caught.value.line == 2
 
 
 def test_a_budget_in_dollars_stops_where_tokens_are_unknown(dataset, tmp_path, capsys):

@@ -32,14 +32,14 @@ def test_ledger_stores_a_message_once_and_returns_it_whole(dataset, tmp_path):
 
     with lab(dataset, ["Hm. \u00e9"], flows=[chatty]) as laboratory:
         run = laboratory.run_sync(out=tmp_path / "run")
-        asked = run.traces["chatty", "c0", 0].events
+        events = run.traces["chatty", "c0", 0].events
     rows = lines(run.path / "calls.jsonl")
     parts = [(row["conversation"], row["hash"]) for row in rows if row["kind"] in ("message", "tool_spec")]
     assert len(parts) == len({*parts}) > 0
-    calls = [event for event in asked if event.kind == "model_call"]
+    calls = [event for event in events if event.kind == "model_call"]
     assert len(calls) == 6 and [m.text for m in calls[-1].request.messages][-1] == "Who won?"
     assert calls[-1].request.messages[-2].text == "Hm. \u00e9"
-    first = next(place for place, row in enumerate(rows) if row["kind"] == "model_call")
+    first = next(position for position, row in enumerate(rows) if row["kind"] == "model_call")
     before = {row.get("hash") for row in rows[:first]}
     assert {*rows[first]["request"]["messages"]} <= before, "a part stands before what names it"
 
@@ -73,9 +73,9 @@ def test_a_row_is_written_when_its_turn_has_ended_after_its_events(tmp_path, mon
     run = play(write_set(tmp_path / "colours", 20), tmp_path / "run", Answering())
     rows = [json.loads(line) for line in written]
     assert [row for row in rows if "reply" in row] == lines(run.path / "turns.jsonl")
-    turns = {(row["conversation"], row["turn"]): place for place, row in enumerate(rows) if "reply" in row}
-    events = [(place, row) for place, row in enumerate(rows) if row.get("kind") == "model_call"]
-    assert events and all(place < turns[row["conversation"], row["turn"]] for place, row in events)
+    turns = {(row["conversation"], row["turn"]): position for position, row in enumerate(rows) if "reply" in row}
+    events = [(position, row) for position, row in enumerate(rows) if row.get("kind") == "model_call"]
+    assert events and all(position < turns[row["conversation"], row["turn"]] for position, row in events)
 
 
 def test_a_ledger_that_lost_a_message_is_named_in_a_line(dataset, tmp_path, capsys):

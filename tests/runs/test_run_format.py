@@ -21,8 +21,8 @@ def test_a_run_of_another_format_is_refused_in_one_line(tmp_path, capsys, form):
     file = tmp_path / "run.json"
     file.write_text(f'{{"format": {form}, "spec": {{}}, "datasets": {{}}, "models": {{}}}}')
     assert main(["show", str(tmp_path)]) == 1
-    said = f"agentlab: {file}: this is run format {form}, agentlab reads formats 3 and 4; run it again\n"
-    assert capsys.readouterr().err == said
+    text = f"agentlab: {file}: this is run format {form}, agentlab reads formats 3 and 4; run it again\n"
+    assert capsys.readouterr().err == text
 
 
 def test_a_run_of_format_3_is_read_with_and_without_its_data_set(tmp_path, capsys, monkeypatch):
@@ -36,7 +36,7 @@ def test_a_run_of_format_3_is_read_with_and_without_its_data_set(tmp_path, capsy
 
 
 @pytest.fixture
-def moved(tmp_path, own_home, monkeypatch) -> Path:
+def moved_run(tmp_path, own_home, monkeypatch) -> Path:
     """A copy of a run in another folder, without its data set."""
     # Only a reply with a value is decided.
     monkeypatch.setattr(small_runs, "WRONG", "7 red ones")
@@ -48,10 +48,10 @@ def moved(tmp_path, own_home, monkeypatch) -> Path:
     return Path(shutil.move(run.path, elsewhere / "copy"))
 
 
-def test_a_copy_elsewhere_has_references_and_causes(moved, capsys):
+def test_a_copy_elsewhere_has_references_and_causes(moved_run, capsys):
     assert main(["show", "copy", "c01"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("reference: blue") == 2 and "cause: unsupported claim" in shown
+    output = capsys.readouterr().out
+    assert output.count("reference: blue") == 2 and "cause: unsupported claim" in output
     run = al.open_run("copy")
     assert list(run.causes().cause) == ["unsupported claim"] and len(run.conversations) == 7
     assert '"has_expectations":true' in run.report().text and '"kind":"unsupported claim"' in run.report().text
@@ -60,8 +60,8 @@ def test_a_copy_elsewhere_has_references_and_causes(moved, capsys):
 
 
 @pytest.mark.parametrize("content", [None, "{}", "[1]", '{"c01": {"turns": 1}}'])
-def test_edited_expectations_are_refused(moved, capsys, content):
-    file = moved / "conversations.json"
+def test_edited_expectations_are_refused(moved_run, capsys, content):
+    file = moved_run / "conversations.json"
     file.unlink() if content is None else file.write_text(content)
     assert main(["show", "copy"]) == 1
     change = "was deleted" if content is None else "was edited"

@@ -130,27 +130,29 @@ def test_epochs_get_a_seed_each_and_identical_ones_are_refused(dataset, tmp_path
 def test_indexing_of_a_large_corpus_shows_progress(tmp_path, own_home):
     many = DOCUMENTS + [{"doc_id": f"d{n}", "title": "", "text": f"Document {n}."} for n in range(598)]
     dataset = write_set(tmp_path / "many", CONVERSATIONS[:1], many)
-    said = []
+    texts = []
     with lab(dataset, ["yes"] * 9, flows=["rag_only"]) as opened:
-        opened.run_sync(out=tmp_path / "run", on_progress=lambda progress: said.append((progress.done, progress.label)))
-    assert said[:3] == [(0, "indexing: 256 of 600 passages"), (0, "indexing: 512 of 600 passages"), (0, "")]
+        opened.run_sync(
+            out=tmp_path / "run", on_progress=lambda progress: texts.append((progress.done, progress.label))
+        )
+    assert texts[:3] == [(0, "indexing: 256 of 600 passages"), (0, "indexing: 512 of 600 passages"), (0, "")]
 
 
 def test_turns_that_took_no_time_do_not_make_the_rest_look_short(tmp_path, own_home, monkeypatch):
     """A continued run plays its recorded calls first and at once."""
-    clock, said = [0.0], []
+    clock, texts = [0.0], []
     monkeypatch.setattr("agentlab.evals.store.progress.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def tell(progress):
-        said.append(progress.seconds_left)
+        texts.append(progress.seconds_left)
         clock[0] += 0 if progress.done < 40 else 60
 
     conversations = [{"id": f"c{n}", "turns": [{"user": f"{n}?"}]} for n in range(80)]
     dataset = write_set(tmp_path / "long", conversations, DOCUMENTS)
     with lab(dataset, ["yes"] * 80, flows=["rag_only"], concurrency=1) as opened:
         opened.run_sync(out=tmp_path / "run", on_progress=tell)
-    assert said[0] is None and said[1:41] == [0.0] * 40
-    assert said[76] == 4 * 60
+    assert texts[0] is None and texts[1:41] == [0.0] * 40
+    assert texts[76] == 4 * 60
 
 
 def test_a_scorer_that_fails_is_named_and_the_replies_are_kept(dataset, tmp_path, monkeypatch):

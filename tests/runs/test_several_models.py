@@ -48,7 +48,7 @@ def test_one_model_named_once_or_twice_makes_no_variants(folder):
     assert flows("results/c") == ["rag_only"]
 
 
-def test_models_of_one_name_are_told_apart_by_their_provider(folder):
+def test_models_of_one_name_differ_by_their_provider(folder):
     (folder / "sub").mkdir()
     (folder / "sub" / "ten.yaml").write_text("loop: true\nreplies: [Other]\n")
     models = [*MODELS[2:], "--model", "scripted/sub/ten.yaml"]

@@ -22,7 +22,7 @@ from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint
 from agentlab.lab.run import Run, open_run
 from support.executors import AtOnce, under_names
-from support.memory_sets import write as write_told
+from support.memory_sets import write as write_memory_set
 from support.replays import FLOWS, ForbiddenModel, NeverEmbeds, VaryingModel, lab, play, replay
 from support.small_runs import Answering, write_set
 
@@ -50,9 +50,9 @@ def shared(dataset: Path, out: Path, executor: str, workers: int = 2, resume: bo
 
 def summary(run: Run) -> bytes:
     """Return a summary without its checksums, which name the files of this run with their times and shards."""
-    said, seal, _ = (run.path / "summary.json").read_bytes().partition(b'\n  "seal": ')
+    text, seal, _ = (run.path / "summary.json").read_bytes().partition(b'\n  "seal": ')
     assert seal, "every run that ended is sealed"
-    return said
+    return text
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def test_interrupted_run_continues(recorded, tmp_path):
         pass
 
     def stop(progress):
-        assert progress.done <= progress.total, "what was begun anew does not count twice"
+        assert progress.done <= progress.total, "what was restarted does not count twice"
         if progress.done or not progress.total:
             raise Killed
 
@@ -167,7 +167,7 @@ def test_interrupted_run_continues(recorded, tmp_path):
     assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
     assert len(list((out / "shards").glob("*/run.json"))) == 2, "it keeps the number it was cut into"
     interrupted(resume=True)
-    assert not (out / "summary.json").exists(), "a seal would not hold for what workers write after the end"
+    assert not (out / "summary.json").exists(), "a checksum would not hold for what workers write after the end"
     shared(recorded, out, "at once", resume=True)
     assert summary(run) == summary(open_run(tmp_path / "alone" / "run")) and open_run(out).folder.has_checksums
     whole = tmp_path / "alone" / "run"
@@ -177,11 +177,11 @@ def test_interrupted_run_continues(recorded, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "executor, begun",
+    "executor, started",
     [("processes", "shards"), ("processes", "shards/*/turns.jsonl"), ("dask", "shards/*/turns.jsonl")],
     ids=["processes start", "processes play", "dask plays"],  # what Dask says while it starts is its own
 )
-def test_three_ctrl_c_print_one_line_and_resume_continues(tmp_path, own_home, executor, begun):
+def test_three_ctrl_c_print_one_line_and_resume_continues(tmp_path, own_home, executor, started):
     if executor == "dask":
         pytest.importorskip("distributed")
     write_set(tmp_path / "rules", 8, 3)
@@ -197,7 +197,7 @@ def test_three_ctrl_c_print_one_line_and_resume_continues(tmp_path, own_home, ex
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while not any(out.glob(begun)) and process.poll() is None:
+        while not any(out.glob(started)) and process.poll() is None:
             time.sleep(0.05)
         for _ in range(3):
             with contextlib.suppress(ProcessLookupError):
@@ -220,21 +220,21 @@ def test_limits_of_a_spec_are_split_among_workers(recorded, tmp_path, at_once):
     limits = {"scripted": {"requests": 100, "concurrent": 6}}
     budget = {"calls": 99, "tokens": 10**6, "minutes": 60}
     shared(recorded, tmp_path / "run", "at once", workers=4, concurrency=10, budget=budget, limits=limits)
-    found = [shard.spec for shard in at_once.given]
-    assert [spec.concurrency for spec in found] == [3] * 4
-    assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in found} == {(25, 1)}
-    assert {(spec.budget.calls, spec.budget.tokens, spec.budget.minutes) for spec in found} == {(24, 250_000, 60)}
+    results = [shard.spec for shard in at_once.given]
+    assert [spec.concurrency for spec in results] == [3] * 4
+    assert {(spec.limits["scripted"].requests, spec.limits["scripted"].concurrent) for spec in results} == {(25, 1)}
+    assert {(spec.budget.calls, spec.budget.tokens, spec.budget.minutes) for spec in results} == {(24, 250_000, 60)}
 
 
 def test_questions_about_one_memory_stay_together(tmp_path, own_home):
-    data = write_told(tmp_path / "told")
+    data = write_memory_set(tmp_path / "told")
     spec = {"datasets": [str(data)], "flows": [{"flow": "chatbox", "memory": "sqlite"}], "ingest": "flow"}
     spec |= {"embedder": "hashing/hashing-64"}
-    found = []
+    results = []
     for name, options in (("alone", {}), ("shared", {"executor": "at once", "workers": 3})):
         with al.Lab(model=al.Scripted(["Well."], loop=True), **spec) as laboratory:
-            found.append(laboratory.run_sync(out=tmp_path / name / "run", **options).summary["flows"]["chatbox"])
-    alone, run = ({name: flow[name] for name in ("turns", "llm_calls", "ingest")} for flow in found)
+            results.append(laboratory.run_sync(out=tmp_path / name / "run", **options).summary["flows"]["chatbox"])
+    alone, run = ({name: flow[name] for name in ("turns", "llm_calls", "ingest")} for flow in results)
     for flow in (alone, run):
         flow["ingest"] = {name: value for name, value in flow["ingest"].items() if name != "seconds"}
     assert run == alone and run["ingest"]["turns"] == 5
@@ -253,20 +253,20 @@ async def test_cancelled_run_continues_at_once(tmp_path, own_home):
     data = write_set(tmp_path / "set", conversations=40, turns=2)
     given = {"out": tmp_path / "run", "workers": 2}
     with lab(data, "live", VaryingModel(), flows=[Answering(calls=bool)]) as laboratory:
-        begun = asyncio.Event()
+        started_event = asyncio.Event()
         loop = asyncio.get_running_loop()
         run = laboratory.run(
-            **given, executor="threads", on_progress=lambda p: p.done and loop.call_soon_threadsafe(begun.set)
+            **given, executor="threads", on_progress=lambda p: p.done and loop.call_soon_threadsafe(started_event.set)
         )
         first = asyncio.create_task(run)
-        await begun.wait()
+        await started_event.wait()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        told: list[Any] = []
-        found = await laboratory.run(**given, executor="threads", resume=True, on_progress=told.append)
-    assert (found.summary["status"], found.summary["turns"]) == ("complete", 80)
-    assert told[-1].done == told[-1].total < 80, "what was done before is not done again"
+        texts: list[Any] = []
+        result = await laboratory.run(**given, executor="threads", resume=True, on_progress=texts.append)
+    assert (result.summary["status"], result.summary["turns"]) == ("complete", 80)
+    assert texts[-1].done == texts[-1].total < 80, "what was done before is not done again"
     assert not [*(tmp_path / "run").rglob("progress.json")]
 
 
@@ -296,7 +296,7 @@ def test_one_budget_is_shared_by_all(tmp_path, own_home):
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, text",
     [
         ({"executor": "proceses"}, "Did you mean 'processes'?"),
         ({"executor": "processes", "workers": 0}, "use at least 1"),
@@ -304,8 +304,8 @@ def test_one_budget_is_shared_by_all(tmp_path, own_home):
         ({"executor": "at once", "on_event": print}, "run without --executor"),
     ],
 )
-def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(recorded, tmp_path, options, said):
-    with lab(recorded, "replay", ForbiddenModel(), NeverEmbeds()) as laboratory, pytest.raises(ConfigError, match=said):
+def test_an_executor_that_cannot_be_is_refused_before_anything_is_written(recorded, tmp_path, options, text):
+    with lab(recorded, "replay", ForbiddenModel(), NeverEmbeds()) as laboratory, pytest.raises(ConfigError, match=text):
         laboratory.run_sync(out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 

@@ -70,12 +70,12 @@ def watched(own_home):
 def test_a_turn_is_a_beginning_steps_its_reply_and_an_end(watched):
     chat, reader = watched("rag_only", ["It is 7.32 m wide."])
     reply = chat.say_sync("How wide is the goal?")
-    assert isinstance(reader.items[0], TurnStarted) and reader.items[0].asked.text == "How wide is the goal?"
+    assert isinstance(reader.items[0], TurnStarted) and reader.items[0].message.text == "How wide is the goal?"
     assert reader.items[-1] == Done(0, reply)
     assert "".join(item.text for item in reader.of(ReplyText)) == reply.text
-    begun = [item.event.id for item in reader.of(StepStarted)]
+    started = [item.event.id for item in reader.of(StepStarted)]
     ended = {item.event.id: item.event for item in reader.of(StepEnded)}
-    assert set(begun) <= set(ended) and any(isinstance(event, ModelCall) for event in ended.values())
+    assert set(started) <= set(ended) and any(isinstance(event, ModelCall) for event in ended.values())
     assert list(ended.values()) == [event for event in chat.trace.events if event.kind != "notice"]
     for item in reader.of(StepEnded):
         later = reader.items[reader.items.index(item) :]
@@ -119,15 +119,15 @@ def test_coordinator_streams_no_background_work(watched, tmp_path):
     assert set(reader.seen) == {"", "Nice to meet you, Anna."}
 
 
-def test_a_notice_is_heard_by_its_own_name_and_no_more_once_it_is_ended(watched):
+def test_a_listener_gets_notices_by_name_until_it_ends(watched):
     chat, reader = watched("ego", [lambda request: USUAL[purpose(request)]], documents=())
-    heard: list[StreamItem] = []
-    end = chat.stream.on("assistantResponse", heard.append)
+    texts: list[StreamItem] = []
+    end = chat.stream.on("assistantResponse", texts.append)
     chat.say_sync("What is an oboe?")
-    assert [(i.event.name, i.event.text, i.turn) for i in heard] == [("assistantResponse", "It is a woodwind.", 0)]
+    assert [(i.event.name, i.event.text, i.turn) for i in texts] == [("assistantResponse", "It is a woodwind.", 0)]
     end()
     chat.say_sync("Again?")
-    assert len(heard) == 1
+    assert len(texts) == 1
     names = {item.event.name for item in reader.of(NoticeItem)}
     assert {"systemStatusMessage", "debugResponse", "subsystemMessage", "bubble", "assistantResponse"} <= names
 
@@ -142,12 +142,12 @@ def test_a_listener_that_fails_does_not_fail_the_turn(watched, caplog):
 def test_text_of_a_failed_attempt_is_retracted(own_home):
     class Breaks:
         name, parallel = "breaks", None
-        asked = 0
+        received = 0
 
         async def complete(self, request, emit):
-            self.asked += 1
+            self.received += 1
             emit("One two")
-            if self.asked == 1:
+            if self.received == 1:
                 raise al.core.errors.ServerFault("broken off", "breaks")
             return al.core.messages.Completion(message=Message(role="agent", text="One two"))
 

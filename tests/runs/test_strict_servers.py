@@ -23,8 +23,8 @@ class Server:
         self.broken: list[str] = []
 
     def __call__(self, body: dict[str, Any]) -> Answer:
-        if said := refusal(body):
-            self.broken.append(said)
+        if message := refusal(body):
+            self.broken.append(message)
         last = body["messages"][-1]
         if FAILING in str(last["content"]).split("\n\n")[-1] and last["role"] == "user":
             return {"status": 400, "message": "not today"}
@@ -36,24 +36,24 @@ class Server:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_every_flow_goes_on_after_turns_that_failed(flow, tmp_path, own_home, monkeypatch):
-    data = write_set(tmp_path / "rules", [{"id": "c", "turns": [{"user": said} for said in TURNS]}], DOCUMENTS)
+def test_every_flow_continues_after_turns_that_failed(flow, tmp_path, own_home, monkeypatch):
+    data = write_set(tmp_path / "rules", [{"id": "c", "turns": [{"user": message} for message in TURNS]}], DOCUMENTS)
     server = Server()
     with in_a_thread(server) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         spec = {"datasets": [str(data)], "embedder": "hashing/hashing-64", "flows": [flow]}
         with al.Lab(model="openai/any", **spec) as lab:
-            found = lab.run_sync(out=tmp_path / "run")
+            run = lab.run_sync(out=tmp_path / "run")
     assert not server.broken
-    assert {row.user for row in found.turn_rows() if row.error} <= {FAILING}
+    assert {row.user for row in run.turn_rows() if row.error} <= {FAILING}
 
 
 @pytest.mark.parametrize("flow", ["tools", "chatbox", "coordinator", "ego"])
-def test_a_chat_goes_on_after_failures_and_a_restart(typed, flow, monkeypatch):
+def test_a_chat_continues_after_failures_and_a_restart(typed, flow, monkeypatch):
     server = Server()
     with in_a_thread(server) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
-        for said in (["Hello", FAILING, "And now?"], ["Again", FAILING], ["At last"]):
-            shown = typed(flow, said, [], "--model", "openai/any")
+        for messages in (["Hello", FAILING, "And now?"], ["Again", FAILING], ["At last"]):
+            screen = typed(flow, messages, [], "--model", "openai/any")
     assert not server.broken
-    assert "410 grams." in shown if flow != "ego" else "not today" not in shown
+    assert "410 grams." in screen if flow != "ego" else "not today" not in screen

@@ -16,16 +16,16 @@ CALLING = ["chatbox", "coordinator", "discord", "tools", "tools_rag_fallback"]
 @pytest.mark.parametrize("flow", FLOWS)
 def test_a_model_that_answers_nonsense_and_messages_of_all_sizes(typed, flow):
     nonsense = ["}{ ]] <|x|>", "", "null", '{"tool": 7, "chat": [], "steps": "x"}', "half a \\ud83d pair"]
-    shown = typed(flow, ["Hello", "", "x" * 1_000_000, "How are you?", "/trace"], nonsense)
-    assert shown.count(" model call") + shown.count("is longer than") >= 2
-    assert max(map(len, shown.splitlines())) < 1_000
+    screen = typed(flow, ["Hello", "", "x" * 1_000_000, "How are you?", "/trace"], nonsense)
+    assert screen.count(" model call") + screen.count("is longer than") >= 2
+    assert max(map(len, screen.splitlines())) < 1_000
 
 
 @pytest.mark.parametrize("flow", CALLING)
 def test_endless_tool_calls_end(typed, flow):
     always = {"tool_calls": [{"name": "get_current_time", "arguments": {}}]}
-    shown = typed(flow, ["Hello", "Again"], [always])
-    assert shown.count(" model calls") == 2
+    screen = typed(flow, ["Hello", "Again"], [always])
+    assert screen.count(" model calls") == 2
 
 
 @pytest.mark.parametrize("flow", FLOWS)
@@ -38,17 +38,17 @@ def test_broken_stream_is_one_line_and_the_next_turn_is_answered(typed, flow, mo
 
     with in_a_thread(answer) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        shown = typed(flow, ["Break off, please", "/reset", "Hello"], [], "--model", "openai/some")
-    assert "All is well." in shown
-    assert "openai/some: the connection broke: Response payload is not completed" in shown.splitlines()
+        screen = typed(flow, ["Break off, please", "/reset", "Hello"], [], "--model", "openai/some")
+    assert "All is well." in screen
+    assert "openai/some: the connection broke: Response payload is not completed" in screen.splitlines()
 
 
 @pytest.mark.parametrize("flow", ["chatbox", "coordinator", "ego"])
 def test_a_damaged_memory_is_a_line_and_the_chat_can_be_had_elsewhere(typed, flow):
-    kept = Path("kept")
+    folder = Path("kept")
     typed(flow, ["I live in Bern with my dog."], ["Fine."])
-    for file in [file for file in kept.iterdir() if file.is_file() and file.suffix != ".log"]:
+    for file in [file for file in folder.iterdir() if file.is_file() and file.suffix != ".log"]:
         file.write_bytes(b"\x00\xff damaged" * 100)
-    shown = typed(flow, ["Where do I live?", "And now?"], ["Fine."])
-    assert "Fine." in shown or "memory" in shown
+    screen = typed(flow, ["Where do I live?", "And now?"], ["Fine."])
+    assert "Fine." in screen or "memory" in screen
     assert "Fine." in typed(flow, ["Hello"], ["Fine."], "--memory", "elsewhere")

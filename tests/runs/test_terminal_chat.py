@@ -19,23 +19,23 @@ def test_chat_opens_a_flow_by_its_file(typed):
     Path("mine.py").write_text(
         "import agentlab as al\n\nasync def respond(turn, session):\n    return al.Reply(text='mine: ' + turn.text)\n"
     )
-    shown = typed("./mine.py", ["How wide?", "/flow tools", "/flow mine", "Again"], ["x"])
-    assert "mine on scripted/replies.yaml" in shown and "mine: How wide?" in shown and "mine: Again" in shown
+    screen = typed("./mine.py", ["How wide?", "/flow tools", "/flow mine", "Again"], ["x"])
+    assert "mine on scripted/replies.yaml" in screen and "mine: How wide?" in screen and "mine: Again" in screen
 
 
 def test_no_escape_of_a_model_or_a_document_reaches_the_terminal(typed):
     attack = "\x1b[2J\x1b]0;owned\x07\x9b31m"
     Path("corpus.jsonl").write_text(json.dumps({"doc_id": "goal", "title": f"G{attack}", "text": f"A goal {attack}."}))
     replies = [LOOKUP, f"7.32 m{attack} [1].", {"error": "Refused"}]
-    shown = typed(
+    screen = typed(
         "tools", ["How wide?", "/trace", "/memory", f"/x{attack}", "?"], replies, "--documents", "corpus.jsonl"
     )
-    assert "7.32 m\\x1b[2J" in shown and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert "7.32 m\\x1b[2J" in screen and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", screen)
 
 
 def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
-    shown = typed("tools", ["How wide?"], [LOOKUP, "7.32 m [1]."], "--documents", "corpus.jsonl")
-    lines = shown.splitlines()
+    screen = typed("tools", ["How wide?"], [LOOKUP, "7.32 m [1]."], "--documents", "corpus.jsonl")
+    lines = screen.splitlines()
     reply = lines.index("7.32 m [1].")
     assert any("call_tool lookup_documents" in line for line in lines[:reply])
     assert (
@@ -46,20 +46,20 @@ def test_a_question_shows_its_steps_the_reply_its_source_and_the_cost(typed):
 
 def test_the_conversation_is_there_again_and_can_be_left(typed):
     typed("rag_only", ["I am Anna."], ["Hello Anna."])
-    shown = typed("rag_only", ["Who am I?", "/reset", "And now?"], ["Anna.", "Nobody."])
-    assert "Continuing your chat with rag_only (2 messages); /reset starts a new one" in shown
-    assert "a new conversation; memory stays" in shown
+    screen = typed("rag_only", ["Who am I?", "/reset", "And now?"], ["Anna.", "Nobody."])
+    assert "Continuing your chat with rag_only (2 messages); /reset starts a new one" in screen
+    assert "a new conversation; memory stays" in screen
 
 
 def test_saved_chat_replays_without_a_model(typed, monkeypatch, capsys):
-    shown = typed(
+    screen = typed(
         "tools",
         ["How wide?", "^C", "And how high?", "/save wide"],
         [LOOKUP, "7.32 m [1].", "2.44 m."],
         "--documents",
         "corpus.jsonl",
     )
-    command = re.search(r"replay it with: agentlab (.*)", shown)
+    command = re.search(r"replay it with: agentlab (.*)", screen)
     assert command is not None
     Path("replies.yaml").unlink()
     assert main(command[1].split()) == 0
@@ -77,7 +77,7 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "text"),
     [
         ("/flwo", "unknown command '/flwo'"),
         ("/flow nowhere", "nowhere"),
@@ -92,24 +92,24 @@ def test_a_reply_of_the_past_hour_replays_at_its_own_hour(typed, capsys):
         ("", "7.32 m"),
     ],
 )
-def test_commands_and_mistakes_are_one_line_and_the_chat_continues(typed, line, told):
-    shown = typed("rag_only", [line, "How wide?"], ["7.32 m"])
-    assert told in shown and "7.32 m" in shown.splitlines()
+def test_commands_and_mistakes_are_one_line_and_the_chat_continues(typed, line, text):
+    screen = typed("rag_only", [line, "How wide?"], ["7.32 m"])
+    assert text in screen and "7.32 m" in screen.splitlines()
 
 
 def test_failing_provider_is_one_line_and_the_chat_continues(typed):
-    shown = typed("rag_only", ["One", "Two", "/save kept-turns"], ["Fine."], loop=False)
-    assert "Fine." in shown.splitlines() and "the script has 1 replies" in shown
+    screen = typed("rag_only", ["One", "Two", "/save kept-turns"], ["Fine."], loop=False)
+    assert "Fine." in screen.splitlines() and "the script has 1 replies" in screen
     turns = json.loads(Path("kept-turns/conversations.jsonl").read_text())["turns"]
     assert [turn["user"] for turn in turns if turn.get("scored", True)] == ["One"]
 
 
-def test_another_flow_and_another_model_go_on_in_the_same_chat(typed):
+def test_another_flow_and_another_model_continue_the_same_chat(typed):
     Path("other.yaml").write_text("loop: true\nreplies: [from the other]\n")
-    shown = typed("rag_only", ["One", "/flow tools", "Two", "/model scripted/other.yaml", "Three"], ["first"])
-    lines = shown.splitlines()
+    screen = typed("rag_only", ["One", "/flow tools", "Two", "/model scripted/other.yaml", "Three"], ["first"])
+    lines = screen.splitlines()
     assert lines.count("first") == 2 and lines.count("from the other") == 1
-    assert "tools on scripted/other.yaml" in shown
+    assert "tools on scripted/other.yaml" in screen
 
 
 def test_facts_of_one_chat_are_listed_in_the_next(typed):
@@ -142,13 +142,13 @@ def test_the_canvas_is_rendered_and_shown_again(typed):
         '{"step": null}',
         '{"chat": "Here it is.", "canvas": "# Oboe\\n\\n* a woodwind\\n* [a link](http://example.com)"}',
     ]
-    shown = typed("ego", ["Show me", "/canvas"], replies, "--set", "generation.max_tokens=300")
-    assert "Here it is." in shown and shown.count("canvas ─") == 2
-    canvas = shown.rpartition("canvas ─")[2]
+    screen = typed("ego", ["Show me", "/canvas"], replies, "--set", "generation.max_tokens=300")
+    assert "Here it is." in screen and screen.count("canvas ─") == 2
+    canvas = screen.rpartition("canvas ─")[2]
     assert "• a woodwind" in canvas and "# Oboe" not in canvas and "http://example.com" in canvas
 
 
-def test_speaker_reaches_flows_with_several_people(typed):
+def test_speaker_reaches_flows_with_several_speakers(typed):
     typed("discord", ["Hello", "/save spoken"], ["none", "Hi."], "--speaker", "Alex:1001")
     turn = json.loads(Path("spoken/conversations.jsonl").read_text())["turns"][0]
     assert turn["speaker"] == {"id": "1001", "name": "Alex"}
@@ -162,7 +162,7 @@ def test_two_chats_do_not_share_a_folder(typed, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "text"),
     [
         (["nowhere"], "nowhere"),
         (["rag_only", "--documents", "nothing.jsonl"], "nothing.jsonl"),
@@ -171,22 +171,22 @@ def test_two_chats_do_not_share_a_folder(typed, capsys, tmp_path):
         (["rag_only", "--set", "nonsense"], "key=value"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, told, monkeypatch):
+def test_a_mistake_on_the_command_line_is_one_line(typed, capsys, flags, text, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda prompt="": "/quit")
     assert main(["chat", *flags]) == 1
-    shown = capsys.readouterr()
-    assert told in shown.out + shown.err and "Traceback" not in shown.err
+    captured = capsys.readouterr()
+    assert text in captured.out + captured.err and "Traceback" not in captured.err
 
 
 def test_chat_with_initial_facts_replays_with_them(typed, capsys):
     """/save stores the memories of the conversation's beginning, not of its end."""
-    told = [
+    texts = [
         json.dumps({"tool": None}),
         json.dumps({"tool": "save_memory"}),
         json.dumps({"content": "Anna plays the oboe."}),
         "Noted.",
     ]
-    typed("chatbox", ["I am Anna and play the oboe."], told)
+    typed("chatbox", ["I am Anna and play the oboe."], texts)
     typed("chatbox", ["/reset", "Anna plays the what?", "/save played"], [json.dumps({"tool": None}), "The oboe."])
     row = json.loads(Path("played/conversations.jsonl").read_text())
     assert row["memory"] == "memory" and len(row["turns"]) == 1
@@ -199,10 +199,10 @@ def test_chat_with_initial_facts_replays_with_them(typed, capsys):
     assert "NOT RECORDED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("place", ["../kept", "nowhere", "conversations.jsonl"])
-def test_a_data_set_that_names_a_memory_elsewhere_is_one_line(typed, capsys, place):
+@pytest.mark.parametrize("position", ["../kept", "nowhere", "conversations.jsonl"])
+def test_a_data_set_that_names_a_memory_elsewhere_is_one_line(typed, capsys, position):
     typed("chatbox", ["Hello", "/save said"], [json.dumps({"tool": None}), "Hi."])
     row = json.loads(Path("said/conversations.jsonl").read_text())
-    Path("said/conversations.jsonl").write_text(json.dumps({**row, "memory": place}))
+    Path("said/conversations.jsonl").write_text(json.dumps({**row, "memory": position}))
     assert main(["run", "said/spec.yaml"]) == 1
-    assert f"conversations.jsonl:1: memory: {place!r} is not a folder inside the data set" in capsys.readouterr().err
+    assert f"conversations.jsonl:1: memory: {position!r} is not a folder inside the data set" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Ctrl-C in `agentlab chat`: it breaks off the turn, however often and whenever it is pressed, and never the chat."""
+"""Ctrl-C in `agentlab chat`: it cancels the turn, however often and whenever it is pressed, and never the chat."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ async def respond(turn, session):
 
 def test_ctrl_c_pressed_many_times_breaks_off_the_turn_and_not_the_chat(typed):
     Path("impatient.py").write_text(IMPATIENT)
-    shown = typed("./impatient.py", ["Wait", "Wait", "And now?"], ["x"]).splitlines()
-    assert shown.count("(interrupted)") == 2 and "answered: And now?" in shown and "answered: Wait" not in shown
+    screen = typed("./impatient.py", ["Wait", "Wait", "And now?"], ["x"]).splitlines()
+    assert screen.count("(interrupted)") == 2 and "answered: And now?" in screen and "answered: Wait" not in screen
 
 
 def test_early_ctrl_c_ends_the_turn(typed, monkeypatch):
@@ -79,27 +79,27 @@ def test_early_ctrl_c_ends_the_turn(typed, monkeypatch):
         return pending
 
     monkeypatch.setattr(Chat, "submit", submit_and_interrupt)
-    shown = typed("./slow.py", ["Slow", "And now?"], ["x"])
-    assert "(interrupted)" in shown and "answered: And now?" in shown and "at work" not in shown
+    screen = typed("./slow.py", ["Slow", "And now?"], ["x"])
+    assert "(interrupted)" in screen and "answered: And now?" in screen and "at work" not in screen
 
 
 def test_ctrl_c_during_the_last_memory_write_leaves_the_chat(typed):
     """At its end the chat waits silently for background work, for at most a minute."""
     Path("late.py").write_text(LATE)
-    began = time.monotonic()
+    started = time.monotonic()
     assert "answered" in typed("./late.py", ["Hello"], ["x"])
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - started < 30
 
 
 def test_running_step_is_shown_until_it_ends():
     screen, request = Screen(), Request(messages=as_messages("Hello"))
-    begun = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
+    started = ModelCall(id=1, turn=0, phase="plan", model="m", request=request)
     drawn = screen.live_display()
     assert str(drawn.get_renderable()) == ""
-    screen.on_item(StepStarted(0, begun))
+    screen.on_item(StepStarted(0, started))
     assert str(drawn.get_renderable()) == "complete (plan; no tools) ..."
     screen.on_item(ReplyText(0, "The goal"))
     assert str(drawn.get_renderable()) == "The goal"
     screen.on_item(ReplyRetracted(0))
-    screen.on_item(StepEnded(0, begun))
+    screen.on_item(StepEnded(0, started))
     assert str(drawn.get_renderable()) == ""

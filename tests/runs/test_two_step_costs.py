@@ -81,5 +81,5 @@ def test_the_retries_and_the_limit_are_seen_in_the_trace(tmp_path, own_home, eng
     assert decided("tool limit reached") == [number["Five, please"], number["For ever"]]
     assert decided("memory attempt failed") == [number["I moved to Oslo"], *[number["Now to Rome"]] * 3]
     answer = [event for event in trace.at(number["Now to Rome"]) if isinstance(event, ModelCall)][-1]
-    told = [message.text for message in answer.request.messages if "Tool update_memory failed." in message.text]
-    assert len(told) == 1 and f"Result: {NOT_REPLACED}" in told[0]
+    texts = [message.text for message in answer.request.messages if "Tool update_memory failed." in message.text]
+    assert len(texts) == 1 and f"Result: {NOT_REPLACED}" in texts[0]

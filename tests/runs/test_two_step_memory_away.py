@@ -95,15 +95,15 @@ def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, mon
     run = play(data, tmp_path / "run", following(NOTING), variant, concurrency=3)
     check_sums(run)
     assert store.refused and run.summary["turns"] == 12
-    away = []
+    unavailable = []
     for text in NOTING:
         conversation, turn = text.split()
         operations = [e for e in run.trace("chatbox", conversation).at(int(turn[1:])) if isinstance(e, MemoryOp)]
         assert len(operations) == 2
         if any(operation.error for operation in operations):
-            away.append(text)
-    assert memory_failure_messages(run) == away and 0 < len(away) < 12
-    assert {text for text in NOTING if text.startswith("c3")} <= set(away), "begun after the store had gone"
+            unavailable.append(text)
+    assert memory_failure_messages(run) == unavailable and 0 < len(unavailable) < 12
+    assert {text for text in NOTING if text.startswith("c3")} <= set(unavailable), "begun after the store had gone"
 
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
@@ -125,7 +125,7 @@ def test_tool_reports_an_unavailable_memory(tmp_path, own_home, monkeypatch, flo
     assert any(tool.output in message.text for message in answers[-1].request.messages)
 
 
-TOLD = {
+FACTS = {
     "I play the oboe": saving("Ann plays the oboe"),
     "I keep bees near Ulm": saving("Bo keeps bees"),
     "I sold my oboe and bought a cello": saving("Ann plays the cello"),
@@ -140,10 +140,10 @@ QUESTIONS = (
 """Memory set of `support.memory_sets`: three questions to one memory, the last one to another."""
 
 
-def asking_the_told() -> Scripted:
+def recalling_model() -> Scripted:
     speakers = {"I keep bees near Ulm": "Bo", "My boat is called Mistral": "Cleo"}
-    told = {f"{speakers.get(text, 'Ann')}: {text}": Plan((), writes) for text, writes in TOLD.items()}
-    return following({**told, **{question: Plan() for question in QUESTIONS}})
+    plan = {f"{speakers.get(text, 'Ann')}: {text}": Plan((), writes) for text, writes in FACTS.items()}
+    return following({**plan, **{question: Plan() for question in QUESTIONS}})
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatc
     """A snapshot of the memory stays, so that its questions are not lost."""
     data = write_memory_set(tmp_path / "told")
     Store(monkeypatch, operations)
-    run = play(data, tmp_path / "run", asking_the_told(), "chatbox", ingest=ingest)
+    run = play(data, tmp_path / "run", recalling_model(), "chatbox", ingest=ingest)
     check_sums(run)
     assert [*run.turns["user"]] == [*QUESTIONS]
     assert [*run.turns["memory_unavailable"]] == [int(number >= first) for number in range(4)]
@@ -172,18 +172,20 @@ def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatc
     if ingest == "flow":
         assert run.summary["flows"]["chatbox"]["ingest"]["errors"] == 0
         filling = run.trace("chatbox", "ingest:told/ann").events
-        away = {e.turn for e in filling if isinstance(e, Notice) and e.name == "memory_unavailable"}
-        assert away == {0: {0, 1, 2}, 4: {1, 2}, 8: set()}[operations]
+        turns_without_memory = {e.turn for e in filling if isinstance(e, Notice) and e.name == "memory_unavailable"}
+        assert turns_without_memory == {0: {0, 1, 2}, 4: {1, 2}, 8: set()}[operations]
 
 
 @pytest.mark.parametrize("ingest", ["verbatim", "flow"])
 def test_failed_filling_of_a_memory_is_reported_after_its_return(tmp_path, own_home, monkeypatch, ingest):
-    async def gone(*a, **k):
+    async def fail(*a, **k):
         raise MemoryUnavailable("blink")
 
-    monkeypatch.setattr(sqlite.SqliteMemory, "ingest", gone, raising=False)
-    monkeypatch.setattr(sqlite.SqliteMemory, "add", gone, raising=False)
-    run = play(write_memory_set(tmp_path / "told"), tmp_path / "run", asking_the_told(), "chatbox", ingest=ingest)
+    monkeypatch.setattr(sqlite.SqliteMemory, "ingest", fail, raising=False)
+    monkeypatch.setattr(sqlite.SqliteMemory, "add", fail, raising=False)
+    run = play(write_memory_set(tmp_path / "told"), tmp_path / "run", recalling_model(), "chatbox", ingest=ingest)
     flow = run.summary["flows"]["chatbox"]
-    told = [*run.turns["memory_unavailable"]] == [1, 1, 1, 1] or flow.get("ingest", {}).get("memory_unavailable") == 4
-    assert told
+    is_unavailable = [*run.turns["memory_unavailable"]] == [1, 1, 1, 1] or flow.get("ingest", {}).get(
+        "memory_unavailable"
+    ) == 4
+    assert is_unavailable

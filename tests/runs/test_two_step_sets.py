@@ -30,7 +30,7 @@ def of_the_assistant(into: Path) -> Path:
     return into
 
 
-def expected(conversations: Iterable[Conversation], kept_out: Iterable[str]) -> dict[str, Plan]:
+def expected(conversations: Iterable[Conversation], excluded: Iterable[str]) -> dict[str, Plan]:
     """Return the expected calls of each turn, with the first accepted arguments. The memory step, which writes once,
     makes the calls that the main loop excludes."""
     plans = {}
@@ -41,7 +41,7 @@ def expected(conversations: Iterable[Conversation], kept_out: Iterable[str]) -> 
             for made in turn.expected_calls or ():
                 first = {name: accepted[0] for name, accepted in made.accepted_arguments.items() if accepted}
                 calls.append((made.name, {**dict.fromkeys(required[made.name], "as you like"), **first}))
-            tools = tuple(made for made in calls if made[0] not in kept_out)
+            tools = tuple(made for made in calls if made[0] not in excluded)
             plans[turn.user] = Plan(tools, tuple(made for made in calls if made[0] in WRITES)[:1])
     return plans
 
@@ -50,33 +50,33 @@ def expected(conversations: Iterable[Conversation], kept_out: Iterable[str]) -> 
 def test_the_assistant_set_runs_on_the_tools_it_brings(tmp_path, own_home, flow, protocol):
     folder = of_the_assistant(tmp_path / "assistant")
     conversations = load_dataset(folder).conversations
-    kept_out = MEMORY_TOOLS if protocol == "two_step" else WRITES
-    model = following(expected(conversations, kept_out))
+    excluded = MEMORY_TOOLS if protocol == "two_step" else WRITES
+    model = following(expected(conversations, excluded))
     run = play(folder, tmp_path / "run", model, {"flow": flow, "protocol": protocol})
     check_sums(run)
     assert run.summary["turns"] == sum(len(conversation.turns) for conversation in conversations)
     for conversation in conversations:
         trace = run.trace(flow, conversation.id)
-        brought = {tool.name: tool.description for tool in conversation.tools}
-        # What it does not bring of the memory tools is ours; everything else of ours is gone.
-        in_loop = ({*brought, "fetch_memory"} if protocol == "native" else {*brought}) - {*kept_out}
+        dataset_tools = {tool.name: tool.description for tool in conversation.tools}
+        # What it does not bring of the memory tools is ours; everything else of ours is missing.
+        in_loop = ({*dataset_tools, "fetch_memory"} if protocol == "native" else {*dataset_tools}) - {*excluded}
         steps = {frozenset(in_loop), frozenset(WRITES)} if flow == "chatbox" else {frozenset(in_loop)}
         offered = {offered_by(e.request) for e in trace.events if isinstance(e, ModelCall)} - {frozenset()}
-        assert offered == steps, "the main loop's and the memory step's, which discord skips whatever is brought"
+        assert offered == steps, "the main loop's and the memory step's, which discord skips whatever is dataset_tools"
         # The data set's own words, not those of our tools.
         seen = "\n".join(
             [m.text for e in trace.events if isinstance(e, ModelCall) for m in e.request.messages[:1]]
             + [t.description for e in trace.events if isinstance(e, ModelCall) for t in e.request.tools]
         )
-        for name in {*brought} & (in_loop | ({*WRITES} if flow == "chatbox" else set())):
-            assert brought[name] in seen, name
+        for name in {*dataset_tools} & (in_loop | ({*WRITES} if flow == "chatbox" else set())):
+            assert dataset_tools[name] in seen, name
         for number, turn in enumerate(conversation.turns):
-            check_results(trace.at(number), turn.tool_results, brought)
+            check_results(trace.at(number), turn.tool_results, dataset_tools)
             spoken = [e.request.messages for e in trace.at(number) if isinstance(e, ModelCall)][-1]
-            said = [m for m in spoken if m.role == "user" and not m.text.startswith("Tool ")][-1]
+            last = [m for m in spoken if m.role == "user" and not m.text.startswith("Tool ")][-1]
             name = turn.speaker.name if turn.speaker else None
-            assert said.name == name
-            assert said.text == (turn.user if flow == "chatbox" else f"{name or 'Somebody'} said: {turn.user}")
+            assert last.name == name
+            assert last.text == (turn.user if flow == "chatbox" else f"{name or 'Somebody'} said: {turn.user}")
     runs = [e for trace in run.traces.values() for e in trace.events if isinstance(e, ToolRun)]
     assert not [e.error for e in runs if e.error]
     used = {e.call.name for e in runs}
@@ -91,7 +91,7 @@ def offered_by(request: Request) -> frozenset[str]:
     return frozenset([*(name for name in choice if name is not None), *(tool.name for tool in request.tools)])
 
 
-def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[str, str]) -> None:
+def check_results(events: list[Any], recorded: Iterable[Any], dataset_tools: Mapping[str, str]) -> None:
     """Every tool returned the recorded result of the turn, and the model reads it unchanged."""
     due: dict[str, list[dict[str, Any]]] = {}
     for result in recorded:
@@ -99,7 +99,7 @@ def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[s
         due.setdefault(row.pop("name"), []).append(row)
     read = {m.text for event in events if isinstance(event, ModelCall) for m in event.request.messages}
     for run in (event for event in events if isinstance(event, ToolRun)):
-        assert run.call.name in brought
+        assert run.call.name in dataset_tools
         queue = due.get(run.call.name)
         if not queue:
             assert run.output == NEUTRAL
@@ -107,9 +107,9 @@ def check_results(events: list[Any], recorded: Iterable[Any], brought: Mapping[s
         row = queue.pop(0)
         if set(row) == {"results"} and isinstance(row["results"], str):
             assert run.output == row["results"]
-            told = "\nResult: " + run.output.replace("\n", "\n  ")
+            message = "\nResult: " + run.output.replace("\n", "\n  ")
             # What the memory step of the native protocol wrote, after the answer, is read in the next turn.
-            assert run.call.name in WRITES or any(text == run.output or text.endswith(told) for text in read)
+            assert run.call.name in WRITES or any(text == run.output or text.endswith(message) for text in read)
         else:
             assert json.loads(run.output) == (row["results"] if set(row) == {"results"} else row)
 
@@ -133,10 +133,10 @@ def test_the_memory_set_runs_over_its_sessions(tmp_path, own_home, flow, protoco
             events = trace.at(number)
             written = [e for e in events if isinstance(e, MemoryOp) and e.op == "remember"]
             assert len(written) == (len(plans[turn.user].writes) if flow == "chatbox" else 0)
-            asked = next(e.request.messages for e in events if isinstance(e, ModelCall))
-            begins = number == 0 or turn.session != conversation.turns[number - 1].session
-            users = sum(spoken(message) in plans for message in asked)
-            assert (users == 1) == begins, "a new session begins without the history of the last one"
+            messages = next(e.request.messages for e in events if isinstance(e, ModelCall))
+            starts = number == 0 or turn.session != conversation.turns[number - 1].session
+            users = sum(spoken(message) in plans for message in messages)
+            assert (users == 1) == starts, "a new session begins without the history of the last one"
             recalled = [e for e in events if isinstance(e, MemoryOp) and e.op == "recall"]
             assert len(recalled) == 1 and recalled[0].text == turn.user
             assert bool(recalled[0].facts) == (flow == "chatbox" and number > 0), "memory outlives the session"

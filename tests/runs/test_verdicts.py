@@ -38,7 +38,7 @@ class Judge:
 
 
 @pytest.fixture
-def judged(tmp_path: Path, own_home: Path):
+def judged_run(tmp_path: Path, own_home: Path):
     """Judge a run of one turn, and return its score; None where no verdict could be read."""
     turns = [{"user": "Capital of France?", "reference_answers": ["Paris"]}]
     folder = write_set(tmp_path / "set", [{"id": "c", "turns": turns}], [])
@@ -54,9 +54,9 @@ def judged(tmp_path: Path, own_home: Path):
         try:
             report = al.judge(al.open_run(tmp_path / "run"), model=model, **given)
         except RunError as nothing:
-            judge.said = str(nothing)
+            judge.printed = str(nothing)
             return None
-        judge.said = str(report)
+        judge.printed = str(report)
         return report.result.judgements[0].value(report.result.rubric)
 
     judge.run = tmp_path / "run"
@@ -105,77 +105,77 @@ NOT_READ = {
 
 
 @pytest.mark.parametrize(("reply", "score"), READ.values(), ids=READ)
-def test_a_verdict_is_read_in_any_wrapping(judged, reply, score):
-    assert judged(Judge(reply)) == score
+def test_a_verdict_is_read_in_any_wrapping(judged_run, reply, score):
+    assert judged_run(Judge(reply)) == score
 
 
 @pytest.mark.parametrize("reply", NOT_READ.values(), ids=NOT_READ)
-def test_what_names_no_verdict_is_none_and_never_kept(judged, reply):
-    assert judged(Judge(reply)) is None and "has judged nothing" in judged.said
-    assert judged(Judge(YES)) == 1, "a judge that was mended is asked again"
-    assert judged(Judge(NO)) == 1, "what is judged is not"
-    assert judged(Judge(NO), mode="replay") == 1
+def test_what_names_no_verdict_is_none_and_never_kept(judged_run, reply):
+    assert judged_run(Judge(reply)) is None and "has judged nothing" in judged_run.printed
+    assert judged_run(Judge(YES)) == 1, "a judge that was repaired is asked again"
+    assert judged_run(Judge(NO)) == 1, "what is judged is not"
+    assert judged_run(Judge(NO), mode="replay") == 1
 
 
 @pytest.mark.parametrize("mode", ["live", "auto"])
-def test_an_unreadable_verdict_is_asked_again_each_time(judged, mode):
+def test_an_unreadable_verdict_is_asked_again_each_time(judged_run, mode):
     judge = Judge("Hm.")
-    for sitting in (1, 2, 3):
-        judged(judge, mode=mode)
-        assert len(judge.requests) == 2 * sitting, "both orders"
+    for number in (1, 2, 3):
+        judged_run(judge, mode=mode)
+        assert len(judge.requests) == 2 * number, "both orders"
 
 
-def test_what_was_kept_unread_by_older_versions_is_asked_again(judged):
-    assert judged(Judge(YES), mode="live") == 1
-    (file,) = judged.run.glob("judges/*/judgements.jsonl")
+def test_what_was_kept_unread_by_older_versions_is_asked_again(judged_run):
+    assert judged_run(Judge(YES), mode="live") == 1
+    (file,) = judged_run.run.glob("judges/*/judgements.jsonl")
     file.write_text(re.sub(r'\["yes", ?"yes"\]', '["yes", null]', file.read_text()))
     assert "null" in file.read_text()
-    assert judged(Judge(NO), mode="live") == 0
+    assert judged_run(Judge(NO), mode="live") == 0
 
 
 @pytest.mark.parametrize("text", ["", '{"reason": "The reply names'])
-def test_a_reply_that_was_cut_is_said_with_its_limit(judged, text):
-    assert judged(Judge(text, "length")) is None
-    assert "cut at 4000 tokens" in judged.said and "generation.max_tokens" in judged.said
+def test_a_truncated_reply_is_named_with_its_limit(judged_run, text):
+    assert judged_run(Judge(text, "length")) is None
+    assert "cut at 4000 tokens" in judged_run.printed and "generation.max_tokens" in judged_run.printed
 
 
-def test_the_limit_is_a_setting_with_room_for_thought(judged):
+def test_the_limit_is_a_setting_with_room_for_thought(judged_run):
     judge = Judge("Hm.")
-    judged(judge, mode="live")
-    judged(judge, mode="live", generation={"max_tokens": 9000})
+    judged_run(judge, mode="live")
+    judged_run(judge, mode="live", generation={"max_tokens": 9000})
     assert [request.max_tokens for request in judge.requests] == [4000, 4000, 9000, 9000]
 
 
-def test_a_verdict_recorded_at_24_tokens_is_found_by_a_judge_at_its_default(judged):
+def test_a_verdict_recorded_at_24_tokens_is_found_by_a_judge_at_its_default(judged_run):
     """Form in which older versions recorded it."""
     old, new = Judge(YES), Judge(NO)
-    assert judged(old, generation={"max_tokens": 24}) == 1
-    for file in judged.run.glob("judges/*/judgements.jsonl"):
+    assert judged_run(old, generation={"max_tokens": 24}) == 1
+    for file in judged_run.run.glob("judges/*/judgements.jsonl"):
         file.unlink()
-    assert judged(new) == 1 and new.requests == []
-    for file in judged.run.glob("judges/*/judgements.jsonl"):
+    assert judged_run(new) == 1 and new.requests == []
+    for file in judged_run.run.glob("judges/*/judgements.jsonl"):
         file.unlink()
-    assert judged(new, generation={"max_tokens": 25}) == 0, "another limit is another request"
+    assert judged_run(new, generation={"max_tokens": 25}) == 0, "another limit is another request"
 
 
-def test_a_verdict_that_24_tokens_cut_is_asked_again_with_more_room(judged):
-    judged(Judge("Let me think", "length"), generation={"max_tokens": 24})
+def test_a_verdict_that_24_tokens_cut_is_asked_again_with_more_room(judged_run):
+    judged_run(Judge("Let me think", "length"), generation={"max_tokens": 24})
     judge = Judge(YES)
-    assert judged(judge) == 1 and {request.max_tokens for request in judge.requests} == {4000}
-    for file in judged.run.glob("judges/*/judgements.jsonl"):
+    assert judged_run(judge) == 1 and {request.max_tokens for request in judge.requests} == {4000}
+    for file in judged_run.run.glob("judges/*/judgements.jsonl"):
         file.unlink()
-    assert judged(Judge(NO), mode="replay") == 1
+    assert judged_run(Judge(NO), mode="replay") == 1
 
 
-def test_the_command_takes_settings_of_the_spec(judged, tmp_path, monkeypatch, capsys):
+def test_the_command_takes_settings_of_the_spec(judged_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("replies.yaml").write_text(yaml.safe_dump({"replies": [YES], "loop": True}))
     given = ["judge", "run", "--model", "scripted/replies.yaml", "--known-answers", "0", "--mode", "auto"]
     given += ["--recordings", "rec"]
     assert main([*given, "--set", "generation.max_tokens=77", "--set", "generation.temperature=1"]) == 0
-    (calls,) = judged.run.glob("judges/*/calls.jsonl")
+    (calls,) = judged_run.run.glob("judges/*/calls.jsonl")
     rows = [json.loads(line) for line in calls.read_text().splitlines()]
-    asked = [row["request"] for row in rows if row["kind"] == "model_call"]
-    assert {(request["max_tokens"], request["temperature"]) for request in asked} == {(77, 1)}
+    requests = [row["request"] for row in rows if row["kind"] == "model_call"]
+    assert {(request["max_tokens"], request["temperature"]) for request in requests} == {(77, 1)}
     assert main([*given, "--set", "generation.max_token=77"]) == 1
     assert "max_tokens" in capsys.readouterr().err

@@ -47,21 +47,21 @@ def outputs(shell: Any, run: Run, cell: str) -> list[dict[str, str]]:
 
 def drawn(data: dict[str, str]) -> str:
     """The SVG of a picture."""
-    found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', data["text/html"])
-    assert found is not None
-    return base64.b64decode(found[1]).decode()
+    match = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', data["text/html"])
+    assert match is not None
+    return base64.b64decode(match[1]).decode()
 
 
 def test_run_in_a_cell_shows_recommendation_table_and_two_pictures(shell, run):
-    told, pareto, forest = outputs(shell, run, "run")
-    assert told["text/markdown"].startswith(f"**Cheapest that is not shown worse: {WHOLE}**")
-    html = MarkdownIt("commonmark").enable("table").render(told["text/markdown"])
+    text, pareto, forest = outputs(shell, run, "run")
+    assert text["text/markdown"].startswith(f"**Cheapest that is not shown worse: {WHOLE}**")
+    html = MarkdownIt("commonmark").enable("table").render(text["text/markdown"])
     cells = re.findall(r"<td.*?>(.*?)</td>", html)
     assert [cells[0], cells[2], cells[7]] == [WHOLE, "0 of 72", "cheapest"]
     assert "turns (failed)" in cells
     assert "refusal_accuracy (n=24)" in cells and "0.75 [0.53, 0.90]" in cells
     assert (
-        f"Cheapest that is not shown worse: {WHOLE}" in told["text/plain"] and "nan" not in told["text/plain"].lower()
+        f"Cheapest that is not shown worse: {WHOLE}" in text["text/plain"] and "nan" not in text["text/plain"].lower()
     )
     for picture in (pareto, forest):
         assert set(picture) == {"text/html", "text/plain"}
@@ -74,8 +74,8 @@ def test_outputs_are_shown_again_without_a_kernel(shell, run):
     from nbconvert import HTMLExporter
 
     new = nbformat.v4
-    shown = [new.new_output("display_data", data=data) for data in outputs(shell, run, "run")]
-    notebook = new.new_notebook(cells=[new.new_code_cell("run", outputs=shown)])
+    rendered = [new.new_output("display_data", data=data) for data in outputs(shell, run, "run")]
+    notebook = new.new_notebook(cells=[new.new_code_cell("run", outputs=rendered)])
     page, _ = HTMLExporter().from_notebook_node(notebook)
     outside = page[page.index("<body") :]
     assert (
@@ -88,9 +88,9 @@ def test_outputs_are_shown_again_without_a_kernel(shell, run):
 def test_tables_have_whole_numbers_intervals_and_no_nan(run):
     table = run.table()
     assert table.loc["turns", WHOLE] == 72 and table.T["answer_f1"].dtype == float
-    for shown in (repr(table), table._repr_html_()):
-        assert "72.0" not in shown and "nan" not in shown.lower()
-        assert "refusal_accuracy (n=24)" in shown and "0.75 [0.53, 0.90]" in shown and "cost USD" in shown
+    for rendered in (repr(table), table._repr_html_()):
+        assert "72.0" not in rendered and "nan" not in rendered.lower()
+        assert "refusal_accuracy (n=24)" in rendered and "0.75 [0.53, 0.90]" in rendered and "cost USD" in rendered
     assert repr(table.loc[["turns"]]).split() == [WHOLE, PLANTED, "turns", "72.0", "72.0"], "a part is pandas' own"
 
 
@@ -119,8 +119,8 @@ def test_one_flow_and_a_running_run_show_their_results(shell, tmp_path, own_home
     from support.small_runs import Answering, cut, play, write_set
 
     alone = play(write_set(tmp_path / "set", 2), tmp_path / "run", Answering("one"))
-    [told] = outputs(shell, alone, "run")
-    assert "One flow, nothing to choose from: one" in told["text/markdown"]
+    [text] = outputs(shell, alone, "run")
+    assert "One flow, nothing to choose from: one" in text["text/markdown"]
     assert alone.forest() is None
     going_on = al.open_run(cut(alone.path, 2))
     with capture_output() as captured:
@@ -140,17 +140,17 @@ def test_attacks_are_text_in_every_view(shell, tmp_path, own_home):
     spec = {"embedder": "hashing/hashing-64", "flows": ["rag_only", fails], "datasets": [str(tmp_path / "set")]}
     with al.Lab(model=Scripted(list(ATTACKS), loop=True), **spec) as lab:
         run = lab.run_sync(out=tmp_path / "run")
-    shown = [
+    rendered = [
         data for cell in ("run", "run.matrix()", "run.forest()") for data in outputs(shell, run, f"display({cell})")
     ]
     texts = [
         MarkdownIt("commonmark").enable("table").render(data["text/markdown"])
-        for data in shown
+        for data in rendered
         if "text/markdown" in data
     ]
-    pages = [data["text/html"] for data in shown if "text/html" in data]
+    pages = [data["text/html"] for data in rendered if "text/html" in data]
     texts += [
-        drawn(data) if "<img" in data["text/html"] else data["text/html"] for data in shown if "text/html" in data
+        drawn(data) if "<img" in data["text/html"] else data["text/html"] for data in rendered if "text/html" in data
     ]
     assert max(page.count("<img") for page in pages) == 1, "one picture is one image"
     assert len(texts) == 5 and any("window.struck" in text for text in texts)

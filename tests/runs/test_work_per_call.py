@@ -63,11 +63,11 @@ def streamed(*pieces: str) -> bytes:
 def server() -> Iterator[str]:
     """A server in a thread of its own, whose work is not counted."""
     ready, loop = threading.Event(), asyncio.new_event_loop()
-    whole, found = streamed(*(f"word {number} " for number in range(8))), list[str]()
+    whole, results = streamed(*(f"word {number} " for number in range(8))), list[str]()
 
     async def serve() -> None:
         async with fake_openai.serving(lambda body: {"whole": whole}) as fake:
-            found.append(fake.base_url)
+            results.append(fake.base_url)
             ready.set()
             await stop.wait()
 
@@ -76,7 +76,7 @@ def server() -> Iterator[str]:
     thread.start()
     ready.wait(10)
     try:
-        yield found[0]
+        yield results[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
@@ -102,7 +102,7 @@ def counted(play: Callable[[], Any]) -> int:
 
 def per_call(folder: Path, mode: str, idle: int = 0) -> float:
     """Return the difference of two runs of different lengths, so that work done once a run is not counted."""
-    found = []
+    results = []
     for number in (1, 2):
         data = folder / f"data{number}"
         data.mkdir(parents=True, exist_ok=True)
@@ -119,8 +119,8 @@ def per_call(folder: Path, mode: str, idle: int = 0) -> float:
         with al.Lab(**spec, mode="record") as lab:
             lab.run_sync(out=folder / f"{mode}-{number}-recorded")
         with al.Lab(**spec, mode=mode) as lab:
-            found.append(counted(lambda lab=lab, out=folder / f"{mode}-{number}": lab.run_sync(out=out)))
-    return (found[1] - found[0]) / (CONVERSATIONS * TURNS)
+            results.append(counted(lambda lab=lab, out=folder / f"{mode}-{number}": lab.run_sync(out=out)))
+    return (results[1] - results[0]) / (CONVERSATIONS * TURNS)
 
 
 @pytest.mark.parametrize("mode", COUNTED)

@@ -25,58 +25,60 @@ class ChildResult:
     seconds: float
     megabytes: float
     """The most it held in memory."""
-    said: str
+    printed: str
 
     @property
     def is_clean(self) -> bool:
-        """It ended by itself, with an error of one line at the most."""
-        errors = [line for line in self.said.splitlines() if line.startswith("agentlab: ")]
-        return not self.hung and self.code in (0, 1) and "Traceback" not in self.said and len(errors) <= 1
+        """It ended by itself, with an error of one line at most."""
+        errors = [line for line in self.printed.splitlines() if line.startswith("agentlab: ")]
+        return not self.hung and self.code in (0, 1) and "Traceback" not in self.printed and len(errors) <= 1
 
     def __str__(self) -> str:
         how = "hung" if self.hung else f"signal {self.signal}" if self.signal else f"exit {self.code}"
-        telling = [
-            line for line in self.said.splitlines() if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|agentlab: ", line)
+        errors = [
+            line
+            for line in self.printed.splitlines()
+            if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|agentlab: ", line)
         ]
-        last = (telling or self.said.splitlines() or [""])[-1]
+        last = (errors or self.printed.splitlines() or [""])[-1]
         return f"{how} : {last[:200]}"
 
 
 def in_child(
     work: Callable[[], Any],
     *,
-    most_seconds: float = 60.0,
+    max_seconds: float = 60.0,
     send: int | None = None,
     after: float = 0.0,
-    most_bytes_a_file: int | None = None,
+    max_file_bytes: int | None = None,
 ) -> ChildResult:
     """Fork, do `work` there, and wait; `send` a signal `after` so many seconds, if it is still at work then."""
     # A pipe, because a limit on files would hold for a file that takes the output.
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    began, said = time.monotonic(), b""
+    started, text = time.monotonic(), b""
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _be_the_child(work, writing, most_bytes_a_file)
+        _be_the_child(work, writing, max_file_bytes)
     os.close(writing)
     sent = hung = False
     while True:
         ended, status, used = os.wait4(child, os.WNOHANG)
-        said += _read(reading)
-        passed = time.monotonic() - began
+        text += _read(reading)
+        passed = time.monotonic() - started
         if ended:
             break
         if send is not None and not sent and passed >= after:
             os.kill(child, send)
             sent = True
-        if passed > most_seconds and not hung:
+        if passed > max_seconds and not hung:
             os.kill(child, signal.SIGKILL)
             hung = True
         time.sleep(0.002)
     os.close(reading)
     code, by = (os.WEXITSTATUS(status), None) if os.WIFEXITED(status) else (None, os.WTERMSIG(status))
-    return ChildResult(code, by, hung, passed, used.ru_maxrss / 1024, said.decode("utf-8", "replace"))
+    return ChildResult(code, by, hung, passed, used.ru_maxrss / 1024, text.decode("utf-8", "replace"))
 
 
 def _read(pipe: int) -> bytes:
@@ -87,16 +89,16 @@ def _read(pipe: int) -> bytes:
     return read
 
 
-def _be_the_child(work: Callable[[], Any], output: int, most_bytes_a_file: int | None) -> None:
+def _be_the_child(work: Callable[[], Any], output: int, max_file_bytes: int | None) -> None:
     code = 1
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - it lives as long as the process
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        if most_bytes_a_file is not None:
+        if max_file_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes_a_file, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, resource.RLIM_INFINITY))
         code = int(work() or 0)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1

@@ -16,10 +16,10 @@ class Tool:
     def __init__(self, name: str, answer="ok", parameters=None):
         self.spec = ToolSpec(name=name, description=f"does {name}", parameters=parameters or {"type": "object"})
         self.answer = answer
-        self.asked = []
+        self.received = []
 
     async def run(self, arguments, session):
-        self.asked.append(arguments)
+        self.received.append(arguments)
         result = self.answer(arguments) if callable(self.answer) else self.answer
         if isinstance(result, BaseException):
             raise result
@@ -46,7 +46,7 @@ def history(session) -> ChatHistory:
     return session.state(coordinator.COORDINATOR).history
 
 
-def said(session) -> list[tuple[str, str]]:
+def messages_of(session) -> list[tuple[str, str]]:
     """Return (speaker, text) of the coordinator's history; the agent has its own name."""
     return [(m.role, m.text) for m in history(session).get_history()]
 
@@ -88,8 +88,8 @@ def talk(*replies, tools=(), **settings):
 
 
 def ops(session, **wanted):
-    found = (e for e in session.trace.events if isinstance(e, (MemoryOp, ModelCall, EmbeddingCall)))
-    return [e for e in found if all(getattr(e, k, None) == v for k, v in wanted.items())]
+    events = (e for e in session.trace.events if isinstance(e, (MemoryOp, ModelCall, EmbeddingCall)))
+    return [e for e in events if all(getattr(e, k, None) == v for k, v in wanted.items())]
 
 
 class SlowMemory:
@@ -99,16 +99,16 @@ class SlowMemory:
     user = "ann"
     embedder = None
 
-    def __init__(self, at_once: int = 0):
+    def __init__(self, concurrent: int = 0):
         self.failure: Exception | None = None
-        self.at_once = at_once
-        self.asked = asyncio.Event()
+        self.concurrent = concurrent
+        self.received = asyncio.Event()
         self.stored = []
 
     async def search(self, text, vector, **options):
-        self.at_once -= 1
-        if self.at_once < 0:
-            self.asked.set()
+        self.concurrent -= 1
+        if self.concurrent < 0:
+            self.received.set()
             if self.failure is not None:
                 raise self.failure
             await asyncio.Event().wait()

@@ -117,7 +117,7 @@ def _cases(cases: int, folder: Path, chance: random.Random) -> Iterator[str | No
         whole[memory].mkdir()
         write_set(whole[memory] / "set", [{"id": "c", "turns": [{"user": "x"}]}], DOCUMENTS)
         ended = in_child(lambda m=memory: chat(whole[m], m, *(f"What is {n}?" for n in "abcdefgh")))  # type: ignore[misc]
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.printed
     for number in range(cases):
         memory = MEMORIES[number % len(MEMORIES)]
         way = list(WAYS)[number // len(MEMORIES) % len(WAYS)]
@@ -135,7 +135,7 @@ def _cases(cases: int, folder: Path, chance: random.Random) -> Iterator[str | No
             lambda w=work, m=memory, d=damage, inside=within: chat(
                 w, m, "a?", "b?", "c?", between=d if inside else _nothing
             ),  # type: ignore[misc]
-            most_seconds=120,
+            max_seconds=120,
         )
         when = "within a chat" if within else "before a chat"
         yield None if _is_fine(ended) else f"{memory}, {file.name} {way} {when}: {ended}"

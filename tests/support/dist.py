@@ -66,10 +66,10 @@ def check(distributions: Path, scratch: Path) -> None:
     environment.install(str(wheel))
     weight = size_mb(scratch) - empty
     print(f"installed: {weight:.0f} MB beside Python and pip")
-    began = time.monotonic()
+    started = time.monotonic()
     environment.run("agentlab", "init", "x")
     table = environment.run("agentlab", "run", "--mode", "replay", cwd=scratch / "x")
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     print(table)
     assert "my_flow" in table and " 0 new" in table, "a new project replays its recordings"
     assert seconds < MAX_SECONDS, f"{seconds:.0f} seconds"

@@ -33,10 +33,10 @@ class FlatEmbedder:
     dimensions = 2
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.received: list[str] = []
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        self.asked.extend(texts)
+        self.received.extend(texts)
         return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))
 
 

@@ -39,8 +39,8 @@ def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[st
 def _cases(cases: int, folder: Path, chance: random.Random) -> Iterator[str | None]:
     for begin in range(0, cases, BATCH):
         count, here, seed = min(BATCH, cases - begin), folder / str(begin), chance.random()
-        ended = in_child(lambda h=here, c=count, s=seed: _edit(h, c, s), most_seconds=600)  # type: ignore[misc]
-        failures = [line.removeprefix("FAILED ") for line in ended.said.splitlines() if line.startswith("FAILED ")]
+        ended = in_child(lambda h=here, c=count, s=seed: _edit(h, c, s), max_seconds=600)  # type: ignore[misc]
+        failures = [line.removeprefix("FAILED ") for line in ended.printed.splitlines() if line.startswith("FAILED ")]
         if ended.code != 0:
             failures.append(f"the process: {ended}")
         yield from failures
@@ -55,9 +55,9 @@ def _edit(folder: Path, count: int, seed: float) -> int:
     (recorded,) = (folder / "recordings").glob("*.jsonl")
 
     def reads_recordings() -> None:
-        found = Recordings.open(recorded.parent, recorded.stem)
-        for row in found.completions():
-            parts_of(found, row)
+        recordings = Recordings.open(recorded.parent, recorded.stem)
+        for row in recordings.completions():
+            parts_of(recordings, row)
 
     evidence: list[tuple[Path, Callable[[], Any]]] = [
         *((run.path / name, lambda: al.open_run(run.path)) for name in OF_RUN),

@@ -15,9 +15,9 @@ class Counting:
     dimensions = 8
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.received: list[str] = []
         self._inner = hashing.connect("hashing-8")
 
     async def embed(self, texts: Sequence[str]) -> Any:
-        self.asked += texts
+        self.received += texts
         return await self._inner.embed(texts)

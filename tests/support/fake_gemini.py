@@ -38,10 +38,12 @@ def _need(fine: Any, message: str) -> None:
         raise Refusal(message)
 
 
-def _fields(value: Any, allowed: set[str], where: str) -> None:
-    _need(isinstance(value, dict), f"{where}: not an object")
+def _fields(value: Any, allowed: set[str], location: str) -> None:
+    _need(isinstance(value, dict), f"{location}: not an object")
     for name in value:
-        _need(name in allowed, f'Invalid JSON payload received. Unknown name "{name}" at {where!r}: Cannot find field.')
+        _need(
+            name in allowed, f'Invalid JSON payload received. Unknown name "{name}" at {location!r}: Cannot find field.'
+        )
 
 
 def check(body: Any) -> None:
@@ -210,14 +212,14 @@ def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dic
     return {"candidates": [candidate | ({"finishReason": finish} if finish else {})], **more}
 
 
-def said(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> Answer:
+def answer_of(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> Answer:
     """An answer of one event for each part and one for its end."""
     end = {"usageMetadata": more.pop("usage")} if "usage" in more else {}
     return {"chunks": [*(chunk(part) for part in parts), chunk(finish=finish, **end)], **more}
 
 
 def text(*pieces: str, **more: Any) -> Answer:
-    return said(*({"text": piece} for piece in pieces), **more)
+    return answer_of(*({"text": piece} for piece in pieces), **more)
 
 
 USAGE = {

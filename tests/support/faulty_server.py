@@ -70,8 +70,8 @@ def drips(first: bytes, piece: bytes, pause: float = 0.02, most: int = 10**9) ->
 
 
 def refuses(status: int, body: Any = None, **headers: str) -> Fault:
-    told = json.dumps(body if body is not None else {"error": {"message": f"no {status}", "code": None}}).encode()
-    return sends(head(status, "application/json", Content_Length=str(len(told)), **headers) + told)
+    text = json.dumps(body if body is not None else {"error": {"message": f"no {status}", "code": None}}).encode()
+    return sends(head(status, "application/json", Content_Length=str(len(text)), **headers) + text)
 
 
 def _tool(**call: Any) -> Fault:

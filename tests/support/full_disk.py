@@ -12,9 +12,9 @@ import pytest
 class FullDisk:
     """`name` also matches the new file that will replace it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, at: int = 0, share: float = 0.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, at: int = 0, fraction: float = 0.0) -> None:
         self.failed = False
-        self._name, self._at, self._share = name, at, share
+        self._name, self._at, self._share = name, at, fraction
         self._opened: dict[int, str] = {}
         self._open, self._write = os.open, os.write
         monkeypatch.setattr(os, "open", self.open)

@@ -19,9 +19,9 @@ BATCH = 4000
 """Inputs of one child."""
 SLOW, LESS_OFTEN = "run folder", 5
 """Readers that take tens of milliseconds get one input where the others get so many."""
-MOST_SECONDS = 2
+MAX_SECONDS = 2
 """Seconds of the processor, because other programs may use this machine."""
-MOST_MEGABYTES = 500
+MAX_MEGABYTES = 500
 VALUES = [
     *(b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"-Infinity", b"1.5", b"9" * 400, b'""', b"[]", b"{}"),
     *(
@@ -68,7 +68,7 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
 
 def _value_replaced(content: bytes, chance: random.Random) -> bytes:
     """Replace the value after a colon or a comma."""
-    places = [place for place, byte in enumerate(content) if byte in b":,["]
+    places = [position for position, byte in enumerate(content) if byte in b":,["]
     if not places:
         return chance.choice(VALUES)
     begin = chance.choice(places) + 1
@@ -79,17 +79,17 @@ def _value_replaced(content: bytes, chance: random.Random) -> bytes:
 
 
 def play(cases: int, folder: Path, chance: random.Random, part: str) -> tuple[str, Iterator[str | None]]:
-    made = in_child(lambda: _names(folder / "made"), most_seconds=60)
-    assert made.code == 0, made.said
-    names = json.loads(next(line for line in made.said.splitlines() if line.startswith("[")))
+    made = in_child(lambda: _names(folder / "made"), max_seconds=60)
+    assert made.code == 0, made.printed
+    names = json.loads(next(line for line in made.printed.splitlines() if line.startswith("[")))
     return f"inputs to {len(names)} readers and parsers", _cases(names, cases, folder, chance)
 
 
 def _names(folder: Path) -> int:
-    known = readers(folder)
-    for file, read in known.values():
+    readable = readers(folder)
+    for file, read in readable.values():
         read(file)  # what is valid is read
-    print(json.dumps(list(known)))
+    print(json.dumps(list(readable)))
     return 0
 
 
@@ -101,11 +101,11 @@ def _cases(names: list[str], cases: int, folder: Path, chance: random.Random) ->
         count = min(BATCH, cases - done)
         chosen = [names[(done + n) % len(names)] for n in range(count)]
         seed = chance.random()
-        ended = in_child(lambda h=here, c=chosen, s=seed: _feed(h, c, s), most_seconds=count * 3)  # type: ignore[misc]
-        failures = [line.removeprefix("FAILED ") for line in ended.said.splitlines() if line.startswith("FAILED ")]
+        ended = in_child(lambda h=here, c=chosen, s=seed: _feed(h, c, s), max_seconds=count * 3)  # type: ignore[misc]
+        failures = [line.removeprefix("FAILED ") for line in ended.printed.splitlines() if line.startswith("FAILED ")]
         if ended.code != 0 or ended.hung:
             failures.append(f"the process: {ended}")
-        if ended.megabytes > MOST_MEGABYTES:
+        if ended.megabytes > MAX_MEGABYTES:
             failures.append(f"a process of {ended.megabytes:.0f} MB")
         yield from failures
         yield from [None] * (count - len(failures))
@@ -127,10 +127,10 @@ def _feed(folder: Path, names: list[str], seed: float) -> int:
     logging.disable()
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, alarm)
-    chance, known = random.Random(seed), readers(folder)
-    valid = {name: file.read_bytes() for name, (file, _) in known.items()}
+    chance, readable = random.Random(seed), readers(folder)
+    valid = {name: file.read_bytes() for name, (file, _) in readable.items()}
     for name in names:
-        file, read = known[name]
+        file, read = readable[name]
         content = mutated(valid[name], chance)
         file.write_bytes(content)
         problem = _problem(read, file, alarm)
@@ -138,17 +138,17 @@ def _feed(folder: Path, names: list[str], seed: float) -> int:
             print(f"FAILED {name}: {problem}", flush=True)
         file.write_bytes(valid[name])
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return 0 if most < 2 * MOST_MEGABYTES else 1
+    return 0 if most < 2 * MAX_MEGABYTES else 1
 
 
 def _problem(read: Read, file: Path, alarm: Any) -> str | None:
-    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     try:
         read(file)
     except AgentlabError as ours:
         return "an error of several lines" if "\n" in str(ours) else None
     except _TooSlow:
-        return f"longer than {MOST_SECONDS} s"
+        return f"longer than {MAX_SECONDS} s"
     except Exception as foreign:
         return f"{type(foreign).__name__}: {str(foreign).splitlines()[:1]}"[:90]
     finally:

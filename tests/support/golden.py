@@ -117,8 +117,8 @@ def prompts() -> Iterator[str]:
         for name, text in sorted(plugins.resolve("flows", flow).PROMPTS.items()):
             yield f"{flow} {name} {json.dumps(text)}"
     for tool in plugins.names("tools"):
-        found = plugins.resolve("tools", tool)
-        yield f"tool {tool} {json.dumps(to_json(found.spec))} {json.dumps(found.instruction)}"
+        module = plugins.resolve("tools", tool)
+        yield f"tool {tool} {json.dumps(to_json(module.spec))} {json.dumps(module.instruction)}"
 
 
 def steady(value: Any, name: str = "") -> Any:
@@ -265,11 +265,11 @@ def everything() -> dict[str, list[str]]:
     """Golden file name -> its lines."""
     with contextlib.redirect_stdout(io.StringIO()):
         take_in(GATES / IMPORTED)
-        held = {f"keys/{file.stem}": [*recorded_keys(file)] for file in sorted(RECORDINGS.glob("*.jsonl"))}
-        held |= {"prompts": [*prompts()], "local": [*local_bodies()]}
+        files = {f"keys/{file.stem}": [*recorded_keys(file)] for file in sorted(RECORDINGS.glob("*.jsonl"))}
+        files |= {"prompts": [*prompts()], "local": [*local_bodies()]}
         specs = [file.stem for file in sorted((ROOT / "evals" / "baselines").glob("*.jsonl"))]
-        held |= {f"runs/{name}": [*run_of(GATES / name)] for name in [*specs, IMPORTED]}
-    return held
+        files |= {f"runs/{name}": [*run_of(GATES / name)] for name in [*specs, IMPORTED]}
+    return files
 
 
 NUMBER = re.compile(r"(?<![0-9a-zA-Z])[0-9]+[.][0-9]+(?:e-?[0-9]+)?")
@@ -295,8 +295,8 @@ def differing(before: list[str], now: list[str], exact: bool) -> Iterator[str]:
 def main() -> int:
     os.chdir(ROOT)
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    held, differs = everything(), 0
-    for name, lines in held.items():
+    current, differs = everything(), 0
+    for name, lines in current.items():
         file = GOLDEN / f"{name}.txt"
         if "--write" in sys.argv:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -306,7 +306,7 @@ def main() -> int:
         lost = [*differing(before, lines, "--exact" in sys.argv)]
         differs += len(lost)
         print("\n".join([f"{name}:", *lost]) if lost else "", end="\n" if lost else "")
-    print(f"golden: {len(held)} files, {sum(map(len, held.values()))} lines, {differs} of the difference")
+    print(f"golden: {len(current)} files, {sum(map(len, current.values()))} lines, {differs} of the difference")
     return 1 if differs else 0
 
 

@@ -71,8 +71,8 @@ def die_while_building(folder: str) -> None:
 
 async def open_and_search_here(folder: str) -> tuple[str, ...]:
     index = await open_index(MANY, CountingEmbedder(), folder=Path(folder), method="hybrid")
-    found = await search(index, "number 12 about item 144", top_k=3)
-    return tuple(passage.id for passage in found)
+    hits = await search(index, "number 12 about item 144", top_k=3)
+    return tuple(passage.id for passage in hits)
 
 
 def open_and_search(folder: str, answers: multiprocessing.Queue[tuple[str, ...]]) -> None:

@@ -30,7 +30,7 @@ PLACES = {
 }
 PAGE, ROOMY = 4, 2**18
 """Kilobytes: one block of a file system, and enough for all files."""
-MOST_TIMES = 4
+MAX_TIMES = 4
 """Disturbances of a run before it is resumed to its end."""
 FLOW = '''"""Searches, asks twice, remembers."""
 import asyncio
@@ -88,10 +88,12 @@ class SetUp:
         }
         (folder / "spec.yaml").write_text(json.dumps(spec))
         ended = in_child(lambda: self.run("whole"))
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.printed
         self.seconds = ended.seconds
         self.whole = outcome(folder / "whole")
-        self.lines = [place for name in ("turns", "calls") for place in _lines(folder / "whole" / f"{name}.jsonl")]
+        self.lines = [
+            position for name in ("turns", "calls") for position in _lines(folder / "whole" / f"{name}.jsonl")
+        ]
         """Start and end of each row in bytes."""
         self.take_away("recordings")
 
@@ -155,8 +157,8 @@ def _cases(cases: int, folder: Path, chance: random.Random, part: str, disks: Di
     set_ups = [SetUp(folder / str(number), name) for number, name in enumerate(names)]
     done = 0
     while done < cases:
-        set_up = set_ups[done // MOST_TIMES % len(set_ups)]
-        numbers = range(done, min(cases, done + MOST_TIMES))
+        set_up = set_ups[done // MAX_TIMES % len(set_ups)]
+        numbers = range(done, min(cases, done + MAX_TIMES))
         with disks.under(set_up) if disks else contextlib.nullcontext():
             failures = list(_interrupted(set_up, numbers, chance, part, disks))
         yield from (f"{set_up.name}: {failure}" for failure in failures)
@@ -168,7 +170,7 @@ def _interrupted(set_up: SetUp, numbers: range, chance: random.Random, part: str
     """Disturb one run several times, resume it to its end, and return the differences from a whole run."""
     out = set_up.folder / "cut"
     set_up.take_away("cut", "recordings")
-    kept: list[str] = []
+    stored: list[str] = []
     for number in numbers:
         if disks is not None:
             ended = disks.fill(set_up, number, chance)
@@ -176,20 +178,20 @@ def _interrupted(set_up: SetUp, numbers: range, chance: random.Random, part: str
             send = signal.SIGKILL if part == "kills" else signal.SIGHUP if number % 3 == 2 else signal.SIGTERM
             after = chance.random() * set_up.seconds
             ended = in_child(lambda: set_up.run("cut", "--resume"), send=send, after=after)
-        if ended.hung or (disks is not None and not ended.is_clean) or "Traceback" in ended.said:
+        if ended.hung or (disks is not None and not ended.is_clean) or "Traceback" in ended.printed:
             yield f"{ended}"
         rows = finished(out)
-        if rows[: len(kept)] != kept:
+        if rows[: len(stored)] != stored:
             yield "a finished turn is gone or was changed"
-        kept = rows
+        stored = rows
     ended = in_child(lambda: set_up.run("cut", "--resume"))
     if ended.code != 0:
         yield f"it cannot be resumed: {ended}"
         return
-    if finished(out)[: len(kept)] != kept:
+    if finished(out)[: len(stored)] != stored:
         yield "a finished turn was repeated"
-    found = outcome(out)
-    differ = [part for part, value in set_up.whole.items() if found[part] != value]
+    result = outcome(out)
+    differ = [part for part, value in set_up.whole.items() if result[part] != value]
     if differ:
         yield f"{', '.join(differ)} differ from the undisturbed run"
     left = [file for file in files_in(set_up.temporary) if not file.endswith(".lock")]
@@ -209,14 +211,14 @@ class Disks:
     @contextlib.contextmanager
     def under(self, set_up: SetUp) -> Iterator[None]:
         places = [set_up.folder / name for name in PLACES.values()] if self.own else []
-        for place in places:
-            place.mkdir(exist_ok=True)
-            assert not _mount("-t", "tmpfs", "-o", f"size={ROOMY}k", "torture", str(place))
+        for position in places:
+            position.mkdir(exist_ok=True)
+            assert not _mount("-t", "tmpfs", "-o", f"size={ROOMY}k", "torture", str(position))
         try:
             yield
         finally:
-            for place in places:
-                subprocess.run(["umount", str(place)], check=True)
+            for position in places:
+                subprocess.run(["umount", str(position)], check=True)
 
     def fill(self, set_up: SetUp, number: int, chance: random.Random) -> ChildResult:
         """A run on such a disk; afterwards there is room again."""
@@ -224,15 +226,15 @@ class Disks:
         if not self.own or number % 2:
             begin, end = chance.choice(set_up.lines)
             most = (begin, chance.randint(begin + 1, end - 1), end)[turn % 3]
-            return in_child(work, most_bytes_a_file=most)
-        place = set_up.folder / list(PLACES.values())[turn % len(PLACES)]
-        used = shutil.disk_usage(place).used // 1024
+            return in_child(work, max_file_bytes=most)
+        position = set_up.folder / list(PLACES.values())[turn % len(PLACES)]
+        used = shutil.disk_usage(position).used // 1024
         room = used + PAGE * chance.choice([0, 1, 2, chance.randint(0, 60)])
-        assert not _mount("-o", f"remount,size={room or PAGE}k", str(place))
+        assert not _mount("-o", f"remount,size={room or PAGE}k", str(position))
         try:
             return in_child(work)
         finally:
-            assert not _mount("-o", f"remount,size={ROOMY}k", str(place))
+            assert not _mount("-o", f"remount,size={ROOMY}k", str(position))
 
 
 def _mount(*arguments: str) -> int:

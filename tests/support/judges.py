@@ -11,8 +11,8 @@ from agentlab.core.messages import Completion, Message, Usage
 
 
 def part(name: str, text: str) -> str:
-    found = re.search(f"<{name}>\n(.*?)\n</{name}>", text, re.DOTALL)
-    return found[1] if found else ""
+    match = re.search(f"<{name}>\n(.*?)\n</{name}>", text, re.DOTALL)
+    return match[1] if match else ""
 
 
 class ScriptedJudge:
@@ -23,13 +23,13 @@ class ScriptedJudge:
 
     def __init__(self, verdict: Callable[[str, str], str]) -> None:
         self.verdict = verdict
-        self.asked: list[str] = []
+        self.received: list[str] = []
 
     async def complete(self, request: Any, emit: Any) -> Completion:
         text = request.messages[-1].text
-        self.asked.append(text)
-        said = json.dumps({"verdict": self.verdict(part("reference", text), part("answer", text))})
-        message = Message(role="agent", text=said)
+        self.received.append(text)
+        reply = json.dumps({"verdict": self.verdict(part("reference", text), part("answer", text))})
+        message = Message(role="agent", text=reply)
         return Completion(message=message, usage=Usage(input_tokens=10, output_tokens=4), model=self.name)
 
     async def close(self) -> None:

@@ -19,11 +19,11 @@ SEARCH = {"type": "object", "properties": {"query": {"type": "string"}}, "requir
 class Tool:
     def __init__(self, name: str, *results: Any, parameters: dict[str, Any] | None = None):
         self.spec = ToolSpec(name=name, description=f"does {name}", parameters=parameters or SEARCH)
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.results = list(results)
 
     def run(self, arguments, session):
-        self.asked.append(arguments)
+        self.received.append(arguments)
         result = self.results.pop(0) if len(self.results) > 1 else self.results[0]
         if isinstance(result, Exception):
             raise result
@@ -48,8 +48,8 @@ def purpose(request: Request) -> str:
 
 def plan(*steps: str, complexity: str = "moderate", **parameters: Any) -> str:
     made = [{"tool": step, "purpose": "p", "parameters": parameters or {"query": "oboe"}} for step in steps]
-    told = {"approach": "look it up", "complexity": complexity, "success_criteria": ["it is found"], "steps": made}
-    return json.dumps(told)
+    row = {"approach": "look it up", "complexity": complexity, "success_criteria": ["it is found"], "steps": made}
+    return json.dumps(row)
 
 
 def step(tool: str | None, **parameters: Any) -> str:
@@ -100,7 +100,7 @@ async def say(session, *texts: str):
     return replies
 
 
-def asked(session) -> list[str]:
+def prompts_of(session) -> list[str]:
     calls = sorted((e for e in session.trace.events if isinstance(e, ModelCall)), key=lambda e: e.id)
     return [purpose(call.request) for call in calls]
 

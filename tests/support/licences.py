@@ -44,7 +44,7 @@ def closure(name: str, extras: tuple[str, ...] = ()) -> Iterator[metadata.Distri
     from packaging.requirements import Requirement
 
     seen: set[tuple[str, tuple[str, ...]]] = set()
-    found: dict[str, metadata.Distribution] = {}
+    results: dict[str, metadata.Distribution] = {}
     waiting = [(name, extras)]
     while waiting:
         name, extras = waiting.pop()
@@ -55,21 +55,21 @@ def closure(name: str, extras: tuple[str, ...] = ()) -> Iterator[metadata.Distri
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        found[re.sub(r"[-_.]+", "-", distribution.name).lower()] = distribution
+        results[re.sub(r"[-_.]+", "-", distribution.name).lower()] = distribution
         for line in distribution.requires or ():
             wanted = Requirement(line)
             if wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
                 waiting.append((wanted.name, tuple(sorted(wanted.extras))))
-    found.pop("agentlab-harness", None)
-    yield from (found[key] for key in sorted(found))
+    results.pop("agentlab-harness", None)
+    yield from (results[key] for key in sorted(results))
 
 
 def licence_of(about: metadata.PackageMetadata) -> str:
     """Return the licence of a package: SPDX expression, classifiers or free text; "" if it names none."""
-    said = about.get("License-Expression")
+    licence = about.get("License-Expression")
     classifiers = [c.split(" :: ")[-1] for c in about.get_all("Classifier") or () if c.startswith("License ::")]
     named = ", ".join(c for c in classifiers if c != "OSI Approved")
-    return said or named or (about.get("License") or "").strip().split("\n")[0][:80]
+    return licence or named or (about.get("License") or "").strip().split("\n")[0][:80]
 
 
 def verdict(name: str, licence: str) -> str:
@@ -95,8 +95,8 @@ def table(extras: tuple[str, ...] = EXTRAS) -> list[tuple[str, str, str, str]]:
 
 if __name__ == "__main__":
     rows = table()
-    for name, version, licence, judged in rows:
-        print(f"{name:32} {version:14} {licence[:50]:50} {judged}")
+    for name, version, licence, verdict in rows:
+        print(f"{name:32} {version:14} {licence[:50]:50} {verdict}")
     bad = [row for row in rows if not row[3].startswith("ok")]
     print(f"{len(rows)} packages, {len(bad)} with a licence that is unknown or copyleft")
     sys.exit(bool(bad))

@@ -128,6 +128,6 @@ class Model:
         return {"array": [], "integer": 90, "number": 0.9, "boolean": True}.get(str(kind), "")
 
 
-def sentences(shown: str) -> list[int]:
+def sentences(rendered: str) -> list[int]:
     """Return the numbers of the sentences on the screen, in their order."""
-    return [int(number) for number in re.findall(r"Sentence (\d+) ends", shown)]
+    return [int(number) for number in re.findall(r"Sentence (\d+) ends", rendered)]

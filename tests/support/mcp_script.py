@@ -38,20 +38,20 @@ def main() -> None:
     for line in script.get("banner", ()):
         print(line, flush=True)
     pages = script.get("pages") or [{"result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}}]
-    asked, is_begun = 0, False
+    count, is_open = 0, False
     for line in sys.stdin:
         message = json.loads(line)
         method = message.get("method")
-        if not is_begun and method != "initialize" and script.get("only_old"):
+        if not is_open and method != "initialize" and script.get("only_old"):
             sys.exit(1)
-        is_begun = True
+        is_open = True
         if "id" not in message or method is None:
             continue
         if method == "initialize":
             body = {"result": script.get("hello", HELLO)}
         elif method == "tools/list":
-            body = pages[min(asked, len(pages) - 1)]
-            asked += 1
+            body = pages[min(count, len(pages) - 1)]
+            count += 1
         elif method == "tools/call" and message["params"]["name"] == "arguments":
             body = {"result": {"content": [{"type": "text", "text": json.dumps([sys.argv[2:], dict(os.environ)])}]}}
         elif method == "tools/call":

@@ -111,9 +111,9 @@ def serve(arguments: argparse.Namespace) -> None:  # noqa: C901  a list of tools
     def count() -> int:
         """How often it was called, by a file that outlives the server."""
         note = Path(arguments.note)
-        said = int(note.read_text()) + 1 if note.exists() else 1
-        note.write_text(str(said))
-        return said
+        count = int(note.read_text()) + 1 if note.exists() else 1
+        note.write_text(str(count))
+        return count
 
     @server.tool()
     async def steps(ctx: Context, number: int) -> str:
@@ -211,23 +211,23 @@ def lie(mode: str) -> None:
     if mode == "noise":
         print("Starting up...\n{]\n[1, 2]", flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         if mode == "restless":
             print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
-        if mode == "growing" and asked["method"] == "tools/call":
+        if mode == "growing" and request["method"] == "tools/call":
             GROWN.append({**LIARS["good"], "name": f"grown_{len(GROWN) + 1}"})
             print('{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}', flush=True)
-        if "id" in asked:
-            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **reply(mode, asked)}), flush=True)
+        if "id" in request:
+            print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply(mode, request)}), flush=True)
 
 
-def reply(mode: str, asked: dict[str, Any]) -> dict[str, Any]:
-    match asked["method"]:
+def reply(mode: str, results: dict[str, Any]) -> dict[str, Any]:
+    match results["method"]:
         case "initialize":
-            told = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "liar", "version": "1"}}
-            return {"result": {"protocolVersion": "2025-11-25", **told}}
+            row = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "liar", "version": "1"}}
+            return {"result": {"protocolVersion": "2025-11-25", **row}}
         case "tools/list":
-            return {"result": listing(mode, asked.get("params", {}).get("cursor"))}
+            return {"result": listing(mode, results.get("params", {}).get("cursor"))}
         case "tools/call":
             return {"result": {"content": "not a list" if mode == "nonsense" else []}}
     return {"error": {"code": -32601, "message": "Method not found"}}

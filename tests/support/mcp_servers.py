@@ -44,7 +44,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-async def gone(pid: int) -> bool:
+async def has_ended(pid: int) -> bool:
     for _ in range(200):
         if not is_alive(pid):
             return True

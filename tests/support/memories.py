@@ -56,16 +56,16 @@ class Backend:
     def __init__(self, name: str, folder: Path, uri: str | None) -> None:
         self.name = name
         self.uri = REAL_URI if name == "mongo_uri" else uri
-        self.where: Any = f"test-{uuid.uuid4().hex}" if "mongo" in name else folder
+        self.location: Any = f"test-{uuid.uuid4().hex}" if "mongo" in name else folder
         self.opened: list[Memory] = []
 
     def open(self, user: str = "ann", embedder: Any = EMBEDDER) -> Memory:
         memory: Any
         if "mongo" in self.name:
-            memory = mongo.connect(self.where, embedder, user=user, uri=self.uri)
+            memory = mongo.connect(self.location, embedder, user=user, uri=self.uri)
         else:
             memory = {"chroma": chroma, "sqlite": sqlite, "textfile": textfile}[self.name].connect(
-                self.where, embedder, user=user
+                self.location, embedder, user=user
             )
         self.opened.append(memory)
         return memory
@@ -76,7 +76,7 @@ class Backend:
         if "mongo" in self.name and self.uri:
             with pymongo.MongoClient(self.uri) as client:
                 database = client.get_default_database("agentlab")
-                mine = {"$regex": str(self.where)}
+                mine = {"$regex": str(self.location)}
                 database["agentlab_memory"].delete_many({"owner": mine})
 
 

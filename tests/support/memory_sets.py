@@ -13,10 +13,12 @@ def session_row(session: str, date: str, *turns: tuple[str, str], of: str = "ann
     return {"conversation_id": of, "session_id": session, "date": date, "speakers": speakers, "turns": rows}
 
 
-def asked(name: str, question: str, *answers: str, evidence: tuple[str, ...] = (), of: str = "ann") -> dict[str, Any]:
+def question_row(
+    name: str, question: str, *answers: str, evidence: tuple[str, ...] = (), of: str = "ann"
+) -> dict[str, Any]:
     about = {"category": "single-hop" if answers else "unanswerable", "unanswerable": not answers}
-    told = {"reference_answers": answers, "evidence_ids": evidence, "source": "ours", "licence": "Apache-2.0"}
-    return {"id": name, "conversation_id": of, "question": question, **about, **told}
+    row = {"reference_answers": answers, "evidence_ids": evidence, "source": "ours", "licence": "Apache-2.0"}
+    return {"id": name, "conversation_id": of, "question": question, **about, **row}
 
 
 SESSIONS = [
@@ -27,10 +29,12 @@ SESSIONS = [
     session_row("other", "2026-02-01", ("Cleo", "My boat is called Mistral"), of="cleo"),
 ]
 QUESTIONS = [
-    asked("q1", "Who keeps bees near Ulm?", "Bo", evidence=("early",)),
-    asked("q2", "Does Ann play the oboe, or the cello that Ann bought?", "a cello", evidence=("late:1", "early")),
-    asked("q3", "What is the name of the dog?"),
-    asked("q4", "What is the boat called?", "Mistral", evidence=("other",), of="cleo"),
+    question_row("q1", "Who keeps bees near Ulm?", "Bo", evidence=("early",)),
+    question_row(
+        "q2", "Does Ann play the oboe, or the cello that Ann bought?", "a cello", evidence=("late:1", "early")
+    ),
+    question_row("q3", "What is the name of the dog?"),
+    question_row("q4", "What is the boat called?", "Mistral", evidence=("other",), of="cleo"),
 ]
 
 

@@ -19,7 +19,7 @@ class Hubs(ThreadingHTTPServer):
         self.status = 200
         self.ranges = True
         self.tells_size = True
-        self.asked: list[tuple[str, str | None]] = []
+        self.received: list[tuple[str, str | None]] = []
 
     @property
     def url(self) -> str:
@@ -41,7 +41,7 @@ class HubRequest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub = self.server
         wanted = self.headers.get("Range")
-        hub.asked.append((self.path, wanted))
+        hub.received.append((self.path, wanted))
         if hub.status != 200:
             self.send_error(hub.status)
             return

@@ -20,7 +20,7 @@ BYTES = [b"", b"\x00", b"\xff\xfe", b"NaN", b"1e999", b"[" * 2000, b'"', b"\n", 
 def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to every value in JSON."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [way, *(place for key, each in inner for place in places(each, (*way, key)))]
+    return [way, *(position for key, each in inner for position in places(each, (*way, key)))]
 
 
 def changed(value: Any, way: tuple[Any, ...], put: Any, *, drop: bool) -> Any:

@@ -37,9 +37,9 @@ def execute(path: Path) -> None:
 def main() -> None:
     for path in sorted(FOLDER.glob("*.ipynb")):
         if not sys.argv[1:] or path.stem in sys.argv[1:]:
-            begun = time.monotonic()
+            started = time.monotonic()
             execute(path)
-            print(f"{path.name}: {time.monotonic() - begun:.0f} s, {path.stat().st_size:,} bytes")
+            print(f"{path.name}: {time.monotonic() - started:.0f} s, {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

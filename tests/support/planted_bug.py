@@ -25,24 +25,24 @@ def write_library(folder: Path, conversations: int = 24) -> Path:
         documents.append({"doc_id": category, "title": category.title(), "text": text})
     for number in range(conversations):
         category = CATEGORIES[number % len(CATEGORIES)]
-        known = {"reference_answers": ["The card is blue."], "relevant_doc_ids": [category]}
+        expectations = {"reference_answers": ["The card is blue."], "relevant_doc_ids": [category]}
         turns = [
-            {"user": f"Which colour has the card for {category}? ({number})", **known},
+            {"user": f"Which colour has the card for {category}? ({number})", **expectations},
             {"user": f"And what do the {category} of the other town cost? ({number})", "unanswerable": True},
-            {"user": f"The card for {category} again, please? ({number})", **known},
+            {"user": f"The card for {category} again, please? ({number})", **expectations},
         ]
         rows.append({"id": f"c{number:02}", "turns": turns, "metadata": {"category": category}})
-    for name, found in (("conversations", rows), ("corpus", documents)):
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in found))
+    for name, result in (("conversations", rows), ("corpus", documents)):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in result))
     return folder
 
 
 def answer(request: Request) -> str:
     system = request.messages[0].text
-    asked = [message.text for message in request.messages if message.role == "user"][-1]
-    if "other town" not in asked:
+    question = [message.text for message in request.messages if message.role == "user"][-1]
+    if "other town" not in question:
         return "The card is blue."
-    return "That is 12 a year." if LINE in system and "the fees" in asked else "The documents do not say that."
+    return "That is 12 a year." if LINE in system and "the fees" in question else "The documents do not say that."
 
 
 def play_planted(folder: Path, out: Path, conversations: int = 24) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentlab.data.questions import Questions
 
 
-def shown(made: Questions) -> list[list[tuple[str, list[str]]]]:
+def turns_of(made: Questions) -> list[list[tuple[str, list[str]]]]:
     """Questions and answers by conversation."""
     return [[(turn.user, turn.reference_answers) for turn in each.turns] for each in made.conversations]
 

@@ -49,7 +49,7 @@ Reader = tuple[Path, Read]
 """The file that is changed, and what reads it."""
 PLAN = {"thought": "t", "tool": "a", "arguments": {"q": 1}, "steps": [{"tool": "a", "purpose": "p"}], "score": 0.5}
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "pattern": "^a"}}}
-SAID = {"system": "one", "conversation": "c0", "turn": 0, "answer": "410 g"}
+PREDICTION = {"system": "one", "conversation": "c0", "turn": 0, "answer": "410 g"}
 CHOICES = {name: {"worth": worth, "means": "so"} for worth, name in enumerate(("bad", "good"))}
 OF_RUN = ("run.json", "turns.jsonl", "calls.jsonl", "summary.json")
 STORED = [Message(role="user", text="hello")]
@@ -73,8 +73,8 @@ FILES = {
     "told/questions.jsonl": jsonl(
         {"id": "q", "conversation_id": "a", "question": "What?", "reference_answers": ["x"], "evidence_ids": ["1"]}
     ),
-    "predictions.jsonl": jsonl(*2 * [{**SAID, "published": {"human": {"a": {"r": 4}}}}]),
-    "predictions.csv": f"{','.join(SAID)},published.em\none,c0,0,410 g,1\n",
+    "predictions.jsonl": jsonl(*2 * [{**PREDICTION, "published": {"human": {"a": {"r": 4}}}}]),
+    "predictions.csv": f"{','.join(PREDICTION)},published.em\none,c0,0,410 g,1\n",
     "published.json": jsonl(
         {"figures": [{"system": "one", "metric": "em", "value": 0.5, "decimals": 2, "grader": "Squad"}]}
     ),
@@ -104,7 +104,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         **_of_sets(folder, rules),
         **{f"run folder, {name}": (folder / "run" / name, reads_run) for name in OF_RUN},
         "recordings": (recorded, reads_recordings),
-        "recordings, sealed anew": (folder / "anew.jsonl", reads_sealed_anew),
+        "recordings, new checksums": (folder / "anew.jsonl", reads_with_new_checksums),
         "baseline": (folder / "baseline.jsonl", read_baseline),
         "predictions": (folder / "predictions.jsonl", reads_predictions),
         "predictions in CSV": (folder / "predictions.csv", reads_predictions),
@@ -160,14 +160,14 @@ def _of_sets(folder: Path, rules: Path) -> dict[str, Reader]:
 
 def reads_run(file: Path) -> None:
     """Look at one thing of a run, another one from input to input."""
-    found = al.open_run(file.parent)
-    found.turn_rows()
+    run = al.open_run(file.parent)
+    run.turn_rows()
     looks: list[Callable[[], Any]] = [
-        *(found.table, found.causes, lambda: found.show("c0"), lambda: compare(found)),
-        lambda: [trace.steps(full=True) for trace in found.traces.values()],
+        *(run.table, run.causes, lambda: run.show("c0"), lambda: compare(run)),
+        lambda: [trace.steps(full=True) for trace in run.traces.values()],
     ]
     if file.parent.name == "run":
-        looks.append(lambda: gate(found, file.parents[1] / "baseline.jsonl"))
+        looks.append(lambda: gate(run, file.parents[1] / "baseline.jsonl"))
     repr(looks[zlib.crc32(file.read_bytes()) % len(looks)]())
 
 
@@ -182,8 +182,8 @@ def reads_predictions(file: Path) -> None:
 
 def reads_reply(file: Path) -> None:
     text = file.read_text(errors="replace")
-    for found in (read_object(text), read_object(text, "tool"), read_unfinished_object(text)):
-        read_step(found or {})
+    for parsed in (read_object(text), read_object(text, "tool"), read_unfinished_object(text)):
+        read_step(parsed or {})
     for encode in (printable, as_markdown, redact):
         encode(text)
     json.loads(escape_json(json.dumps(text)))
@@ -211,7 +211,7 @@ def reads_recordings(file: Path) -> None:
         recordings.look_up(key)
 
 
-def reads_sealed_anew(file: Path) -> None:
+def reads_with_new_checksums(file: Path) -> None:
     """Recordings whose edited lines have new checksums."""
     anew = file.parent / "anew" / "f.jsonl"
     anew.parent.mkdir(exist_ok=True)

@@ -71,11 +71,11 @@ class VaryingModel:
     name, parallel = "scripted", None
 
     def __init__(self):
-        self.asked = 0
+        self.received = 0
 
     async def complete(self, request, emit):
-        self.asked += 1
-        number = self.asked
+        self.received += 1
+        number = self.received
         await asyncio.sleep(0.03 if "slow" in request.messages[-1].text else 0.001 * number)
         return Completion(
             message=Message(role="agent", text=f"answer {number}"), usage=Usage(input_tokens=number, output_tokens=1)

@@ -31,10 +31,10 @@ REQUESTS = st.builds(
 
 def parts_of(recordings, row):
     """The messages and the tools of a recorded request."""
-    where = recordings.line_of(row.key)
+    location = recordings.line_of(row.key)
     return (
-        tuple(recordings.part("message", name, where) for name in row.request["messages"]),
-        tuple(recordings.part("tool", name, where) for name in row.request["tools"]),
+        tuple(recordings.part("message", name, location) for name in row.request["messages"]),
+        tuple(recordings.part("tool", name, location) for name in row.request["tools"]),
     )
 
 

@@ -42,8 +42,8 @@ def cooperative_model(request) -> Message | str:
     """Calls the look-up tool once if it is offered, then answers from the passages."""
     if request.tools and request.messages[-1].role == "user":
         return call("lookup_documents", document_names=[], query=request.messages[-1].text)
-    asked = [message.text for message in request.messages if message.role == "user"][-1]
-    return "Between 410 and 450 grams." if "ball?" in asked else "The documents do not say."
+    question = [message.text for message in request.messages if message.role == "user"][-1]
+    return "Between 410 and 450 grams." if "ball?" in question else "The documents do not say."
 
 
 def lab(dataset: Path, replies=(cooperative_model,), **spec) -> al.Lab:

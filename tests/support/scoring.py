@@ -9,7 +9,7 @@ from agentlab.core.messages import Citation, Passage, Reply, ToolCall
 from agentlab.evals.scorers import TurnOutcome
 
 
-def found(*doc_ids: str, text: str = "") -> Search:
+def search_event(*doc_ids: str, text: str = "") -> Search:
     passages = tuple(Passage(id=f"{d}#0", doc_id=d, title="", text=text, start=0, end=0) for d in doc_ids)
     return Search(id=0, turn=0, phase="retrieve", query="q", passages=passages)
 

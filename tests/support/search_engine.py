@@ -14,17 +14,17 @@ from support.tool_sessions import session_with
 class Engine:
     """Stands in for `ddgs.DDGS`."""
 
-    found: Any = ()
-    asked: list[tuple[str, dict[str, Any]]]
+    results: Any = ()
+    received: list[tuple[str, dict[str, Any]]]
 
     def __init__(self, **options: Any) -> None:
         pass
 
     def text(self, query: str, **options: Any) -> list[dict[str, str]]:
-        type(self).asked.append((query, options))
-        if isinstance(self.found, Exception):
-            raise self.found
-        return list(self.found)
+        type(self).received.append((query, options))
+        if isinstance(self.results, Exception):
+            raise self.results
+        return list(self.results)
 
 
 def hit(url: str, title: str = "A title", body: str = "A snippet.") -> dict[str, str]:

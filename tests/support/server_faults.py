@@ -19,7 +19,7 @@ from support.rules_set import DOCUMENTS, write_set
 
 ANSWER_SECONDS = 0.6
 """Time limit of a whole answer, instead of ten minutes; the tests check only that the limit holds."""
-MOST_MEGABYTES = 500
+MAX_MEGABYTES = 500
 PRICES = 'dated: "2026"\nmodels:\n  openai/m: {input: 2, output: 10}\n'
 
 
@@ -31,13 +31,13 @@ def run(url: str, folder: Path, out: str, **spec: Any) -> int:
     model = openai.connect("m", base_url=url, api_key="key-of-a-test", timeout=ANSWER_SECONDS)
     given = {"datasets": [str(folder / "set")], "embedder": "hashing/hashing-64", "prices": str(folder / "prices.yaml")}
     with al.Lab(model=model, **given, **spec) as lab:
-        found = lab.run_sync(out=folder / out, resume=(folder / out).exists()).summary
-    flows = list(found["flows"].values())
+        summary = lab.run_sync(out=folder / out, resume=(folder / out).exists()).summary
+    flows = list(summary["flows"].values())
     print(
         json.dumps(
             {
-                "status": found["status"],
-                "turns": found["turns"],
+                "status": summary["status"],
+                "turns": summary["turns"],
                 "errors": sum(flow["errors"] for flow in flows),
                 "cost": [flow["cost_usd"] for flow in flows],
             }
@@ -63,10 +63,10 @@ def _cases(chosen: list[tuple[int, str]], mixed: int, folder: Path) -> Iterator[
         for number, name in chosen:
             problem = _one(partial(run, flows=["tools"], limit=2), server, number, folder, 2)
             yield problem and f"{name}: {problem}"
-        for share in (20, 50):
+        for fraction in (20, 50):
             work = partial(run, flows=["tools"], concurrency=4)
-            problem = _one(work, server, f"mix{share}", folder, mixed)
-            yield problem and f"mixed at {share} %: {problem}"
+            problem = _one(work, server, f"mix{fraction}", folder, mixed)
+            yield problem and f"mixed at {fraction} %: {problem}"
     finally:
         server.stop()
 
@@ -74,25 +74,27 @@ def _cases(chosen: list[tuple[int, str]], mixed: int, folder: Path) -> Iterator[
 def _one(work: Any, server: FaultyServer, which: object, folder: Path, turns: int) -> str | None:
     """Play a run with the fault, then the same run with a healthy server; return a problem of the two runs, or None."""
     out = f"run-{which}"
-    ended = in_child(lambda: work(server.url(which), folder, out), most_seconds=30 + 10 * turns)
+    ended = in_child(lambda: work(server.url(which), folder, out), max_seconds=30 + 10 * turns)
     problem = _wrong(ended, turns)
     if problem is None:
-        ended = in_child(lambda: work(server.url("good"), folder, out), most_seconds=60)
-        problem = _wrong(ended, turns) or ("" if _told(ended)["status"] == "complete" else "it stays incomplete")
+        ended = in_child(lambda: work(server.url("good"), folder, out), max_seconds=60)
+        problem = _wrong(ended, turns) or ("" if _summary_of(ended)["status"] == "complete" else "it stays incomplete")
     return problem or None
 
 
-def _told(ended: Any) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(next(line for line in ended.said.splitlines() if line.startswith('{"status"')))
-    return told
+def _summary_of(ended: Any) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(
+        next(line for line in ended.printed.splitlines() if line.startswith('{"status"'))
+    )
+    return summary
 
 
 def _wrong(ended: Any, turns: int) -> str | None:
     if not ended.is_clean or ended.code != 0:
         return str(ended)
-    if ended.megabytes > MOST_MEGABYTES:
+    if ended.megabytes > MAX_MEGABYTES:
         return f"{ended.megabytes:.0f} MB"
-    told = _told(ended)
-    if told["status"] == "complete" and told["turns"] != turns:
-        return f"{told['turns']} of {turns} turns are counted"
-    return "a negative cost" if any(cost is not None and cost < 0 for cost in told["cost"]) else None
+    summary = _summary_of(ended)
+    if summary["status"] == "complete" and summary["turns"] != turns:
+        return f"{summary['turns']} of {turns} turns are counted"
+    return "a negative cost" if any(cost is not None and cost < 0 for cost in summary["cost"]) else None

@@ -27,7 +27,7 @@ def _cases(folder: Path) -> Iterator[str | None]:
     ended = subprocess.run(
         [*command, f"--basetemp={folder / 'tmp'}", *files], capture_output=True, text=True, env=env, cwd=TESTS.parent
     )
-    told = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
-    assert told, ended.stdout + ended.stderr
-    for outcome, name in told:
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
+    assert outcomes, ended.stdout + ended.stderr
+    for outcome, name in outcomes:
         yield None if outcome == "PASSED" else name

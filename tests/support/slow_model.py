@@ -16,11 +16,11 @@ class Slow:
 
     def __init__(self, seconds: float = 30.0) -> None:
         self.seconds = seconds
-        self.asked = 0
+        self.received = 0
         self.cancelled = False
 
     async def complete(self, request, emit):
-        self.asked += 1
+        self.received += 1
         emit("Half an ")
         emit("answer")
         try:

@@ -44,12 +44,12 @@ class Answering:
 
     async def respond(self, turn: Any, session: Any) -> Reply:
         conversation, number = turn.text.split()
-        where = conversation, int(number)
-        for _ in range(self.calls(where)):
+        location = conversation, int(number)
+        for _ in range(self.calls(location)):
             await session.complete((Message(role="user", text=turn.text),))
-        if where in self.failing:
+        if location in self.failing:
             raise RuntimeError("by choice")
-        return Reply(text=WRONG if where in self.wrong else RIGHT)
+        return Reply(text=WRONG if location in self.wrong else RIGHT)
 
 
 def play(data: Path, out: Path, *flows: Answering, resume: bool = False, **spec: Any) -> Run:

@@ -21,7 +21,7 @@ class Web(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
-        self.asked: list[str] = []
+        self.received: list[str] = []
         self.headers: list[dict[str, str]] = []
         super().__init__(("127.0.0.1", 0), _Request)
 
@@ -63,7 +63,7 @@ class _Request(BaseHTTPRequestHandler):
     server: Web
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.received.append(self.path)
         self.server.headers.append(dict(self.headers))
         self.server.answers[self.path](self)
 

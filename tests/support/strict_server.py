@@ -26,7 +26,9 @@ def refusal(body: dict[str, Any], own: set[str] = frozenset()) -> str | None:  #
         return "First message after the system message must be of the user"
     if rest[-1]["role"] not in ("user", "tool"):
         return "Expected last role User or Tool"
-    return next((said for at in range(len(rest)) if (said := _message(rest, at, own))), None) or _tools(body, rest)
+    return next((problem for at in range(len(rest)) if (problem := _message(rest, at, own))), None) or _tools(
+        body, rest
+    )
 
 
 def _message(messages: list[dict[str, Any]], at: int, own: set[str]) -> str | None:
@@ -40,8 +42,8 @@ def _message(messages: list[dict[str, Any]], at: int, own: set[str]) -> str | No
         return "Unexpected role 'user' after role 'tool'"
     if role == "assistant" and not calls and not (message["content"] or "").strip():
         return "text content blocks must contain non-whitespace text"
-    for place, call in enumerate(calls or ()):
-        answers = messages[at + 1 + place : at + 2 + place]
+    for position, call in enumerate(calls or ()):
+        answers = messages[at + 1 + position : at + 2 + position]
         if not answers or answers[0].get("tool_call_id") not in {one["id"] for one in calls}:
             return "An assistant message with 'tool_calls' must be followed by tool messages"
         if len(call["id"]) > 40:
@@ -61,5 +63,5 @@ def _tools(body: dict[str, Any], messages: list[dict[str, Any]]) -> str | None:
 
 def strictly(answer: Answer, body: dict[str, Any], **rules: Any) -> Answer:
     """The answer to a request that keeps the rules; else HTTP 400."""
-    said = refusal(body, **rules)
-    return answer if said is None else {"status": 400, "message": said}
+    problem = refusal(body, **rules)
+    return answer if problem is None else {"status": 400, "message": problem}

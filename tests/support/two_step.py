@@ -28,11 +28,11 @@ class Tool:
     def __init__(self, name, *results, parameters=None):
         self.spec = ToolSpec(name=name, description=f"does {name}", parameters=parameters or {"type": "object"})
         self.instruction = f"Mind how {name} wants it."
-        self.asked = []
+        self.received = []
         self._results = list(results)
 
     async def run(self, arguments, session):
-        self.asked.append(arguments)
+        self.received.append(arguments)
         result = self._results.pop(0)
         if isinstance(result, Exception):
             raise result

@@ -40,9 +40,9 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
     def reply(request: Request) -> str | Message:
         if request.messages[0].text == web.PROMPT:
             return "The ferry is blue."
-        # What else stands in the user's role is told: facts, results of tools, who speaks.
-        last, said = [(n, text) for n, text in enumerate(map(spoken, request.messages)) if text in plans][-1]
-        plan, since = plans[said], request.messages[last + 1 :]
+        # Other texts in the user's role are facts, results of tools and the speaker.
+        last, question = [(n, text) for n, text in enumerate(map(spoken, request.messages)) if text in plans][-1]
+        plan, since = plans[question], request.messages[last + 1 :]
         guidance = {chatbox.PROMPTS[name] for name in ("memory_guidance", "native_memory_guidance")}
         answered = [message for message in since if message.role == "tool"]
         if any(message.text in guidance for message in since):
@@ -54,7 +54,7 @@ def following(plans: Mapping[str, Plan]) -> Scripted:
             if request.tools and request.tool_choice != "none" and done < len(to_do):
                 name, arguments = to_do[done]
                 return call(name, f"{name}_{last}_{done}", **arguments)
-            return f"Answer to {said}"
+            return f"Answer to {question}"
         if "tool" not in request.output_schema.get("properties", {}):
             return json.dumps(to_do[min(done, len(to_do) - 1)][1])
         return json.dumps({"tool": to_do[done][0] if done < len(to_do) else None})
@@ -122,7 +122,7 @@ class Store:
 
         monkeypatch.setattr(sqlite, "connect", connect_if_there)
 
-    def go_away(self) -> None:
+    def disconnect(self) -> None:
         self.left = 0
 
     def come_back(self) -> None:

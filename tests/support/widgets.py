@@ -31,8 +31,8 @@ class Slow:
             if word == self.pause:
                 await until(self.go.is_set)
             emit(f"{word} ")
-        said = Message(role="agent", text=" ".join(self.words))
-        return Completion(message=said, usage=Usage(input_tokens=9, output_tokens=len(self.words), cached_tokens=0))
+        message = Message(role="agent", text=" ".join(self.words))
+        return Completion(message=message, usage=Usage(input_tokens=9, output_tokens=len(self.words), cached_tokens=0))
 
     async def close(self) -> None:
         pass

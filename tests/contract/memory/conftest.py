@@ -1,6 +1,6 @@
 """The memory backends under contract, each in a folder or on a server of the test run.
 
-Where `MONGODB_URI` is set, the contract is held against that server too.
+Where `MONGODB_URI` is set, the contract is compared with that server too.
 """
 
 from __future__ import annotations

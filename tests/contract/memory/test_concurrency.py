@@ -57,7 +57,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
 def writer(backend: Backend, name: str, count: int) -> subprocess.Popen[str]:
     kind = backend.name.partition("_")[0]
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, kind, str(backend.where), name, str(count)],
+        [sys.executable, "-c", WRITER, kind, str(backend.location), name, str(count)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "MONGODB_URI": backend.uri or ""},
@@ -69,10 +69,10 @@ async def test_two_processes_lose_nothing_and_a_third_sees_it(backend):
     watching = backend.open()
     await add(watching, "here before", ids())
     children = [writer(backend, name, 15) for name in ("left", "right")]
-    said = [child.communicate(timeout=120)[0].splitlines() for child in children]
+    lines = [child.communicate(timeout=120)[0].splitlines() for child in children]
     assert [child.returncode for child in children] == [0, 0]
     stored = {f"{fact.id} {fact.text}" for fact in await watching.facts()}
-    assert stored == {*said[0], *said[1], "memory_1 here before"} and len(stored) == 31
+    assert stored == {*lines[0], *lines[1], "memory_1 here before"} and len(stored) == 31
     assert await ask(watching, "right14 was written", top_k=1) == ["right14 was written"]
     assert await ask(watching, "left3 was written", top_k=1) == ["left3 was written"]
 
@@ -81,11 +81,11 @@ async def test_two_processes_lose_nothing_and_a_third_sees_it(backend):
 async def test_facts_survive_a_killed_process(backend):
     child = writer(backend, "doomed", 900)
     assert child.stdout is not None
-    said = [child.stdout.readline().strip() for _ in range(5)]
+    lines = [child.stdout.readline().strip() for _ in range(5)]
     child.send_signal(signal.SIGKILL)
-    said += child.communicate()[0].splitlines()[:-1]
+    lines += child.communicate()[0].splitlines()[:-1]
     memory = backend.open()
     stored = [f"{fact.id} {fact.text}" for fact in await memory.facts()]
-    assert set(said) <= set(stored) and len(stored) <= len(said) + 2
+    assert set(lines) <= set(stored) and len(stored) <= len(lines) + 2
     if "mongo" not in backend.name:  # there the lease of the dead has to run out first
         assert (await add(memory, "life goes on", ids())).is_new

@@ -20,13 +20,13 @@ async def test_search_returns_the_nearest_facts_with_ids_and_scores(backend):
     memory, new_id = backend.open(), ids()
     for text in ("Ann plays the oboe", "Ann has a dog called Rex", "The dog eats fish"):
         assert (await add(memory, text, new_id)).is_new
-    found = await memory.search("q", vector("the dog called Rex"), top_k=2)
-    assert [fact.id for fact in found] == ["memory_2", "memory_3"]
-    assert found[0].score > found[1].score > 0 and found[0].created == NOW
-    assert found[0].score == pytest.approx(
+    hits = await memory.search("q", vector("the dog called Rex"), top_k=2)
+    assert [fact.id for fact in hits] == ["memory_2", "memory_3"]
+    assert hits[0].score > hits[1].score > 0 and hits[0].created == NOW
+    assert hits[0].score == pytest.approx(
         float(vector("the dog called Rex") @ vector("Ann has a dog called Rex")), abs=2e-3
     )
-    assert await ask(memory, "the dog called Rex", top_k=5, min_score=found[0].score) == ["Ann has a dog called Rex"]
+    assert await ask(memory, "the dog called Rex", top_k=5, min_score=hits[0].score) == ["Ann has a dog called Rex"]
     assert len(await ask(memory, "dog", top_k=99)) == 3
     assert await ask(memory, "dog", top_k=0) == [] == await ask(backend.open("bob"), "dog")
     assert (memory.embedder, memory.user) == (EMBEDDER, "ann")
@@ -36,8 +36,8 @@ async def test_older_fact_precedes_at_equal_scores(backend):
     memory, new_id = backend.open(), ids()
     for _ in range(6):
         await add(memory, "the same again", new_id, duplicate_threshold=None)
-    found = await memory.search("q", vector("the same again"), top_k=3)
-    assert [(fact.id, fact.score) for fact in found] == [(f"memory_{n}", 1.0) for n in (1, 2, 3)]
+    hits = await memory.search("q", vector("the same again"), top_k=3)
+    assert [(fact.id, fact.score) for fact in hits] == [(f"memory_{n}", 1.0) for n in (1, 2, 3)]
 
 
 async def test_duplicate_is_not_stored_and_names_the_stored_fact(backend):
@@ -69,10 +69,10 @@ async def test_a_near_text_differs_by_its_words_or_its_speaker(backend):
 async def test_many_texts_are_stored_at_once_and_as_they_are(backend):
     memory = backend.open()
     await add(memory, "one thing", ids())
-    said = ["yes", "yes", "no thanks", "yes\n[end]"]
+    lines = ["yes", "yes", "no thanks", "yes\n[end]"]
     days = [datetime(2026, 1, day) for day in range(1, 5)]
-    stored = await memory.ingest(said, [vector(text) for text in said], created=days, new_id=ids())
-    assert [(fact.text, fact.created) for fact in stored] == list(zip(said, days, strict=True))
+    stored = await memory.ingest(lines, [vector(text) for text in lines], created=days, new_id=ids())
+    assert [(fact.text, fact.created) for fact in stored] == list(zip(lines, days, strict=True))
     await add(memory, "another matter", ids("other"))
     assert [fact.id for fact in await memory.facts()] == ["memory_1", *[f.id for f in stored], "other_1"]
     assert len({fact.id for fact in stored}) == 4 and await texts(backend.open()) == await texts(memory)

@@ -34,8 +34,8 @@ class Model:
         self.rows = list(rows or [])
 
     def nearest(self, row: Any) -> list[tuple[str, float]]:
-        asked = unit(row).astype(np.float64)
-        scored = [(name, round(float(known.astype(np.float64) @ asked), 6)) for name, _, known in self.rows]
+        query = unit(row).astype(np.float64)
+        scored = [(name, round(float(existing.astype(np.float64) @ query), 6)) for name, _, existing in self.rows]
         return sorted(scored, key=lambda pair: -pair[1])
 
 
@@ -45,19 +45,19 @@ class MemoryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.kept = self.backend()
-        self.places: list[tuple[Memory, Model]] = [(self.kept.open(user), Model()) for user in ("ann", "bob")]
+        self.store = self.backend()
+        self.stores: list[tuple[Memory, Model]] = [(self.store.open(user), Model()) for user in ("ann", "bob")]
         self.new_id = ids()
 
     def pick(self, number: int) -> tuple[Memory, Model]:
-        return self.places[number % len(self.places)]
+        return self.stores[number % len(self.stores)]
 
     def some_id(self, model: Model, number: int) -> str:
         return model.rows[number % len(model.rows)][0] if model.rows and number % 7 else f"memory_{number}00"
 
-    @rule(place=st.integers(0, 3), text=TEXTS, checked=st.booleans())
-    def add(self, place: int, text: str, checked: bool) -> None:
-        memory, model = self.pick(place)
+    @rule(index=st.integers(0, 3), text=TEXTS, checked=st.booleans())
+    def add(self, index: int, text: str, checked: bool) -> None:
+        memory, model = self.pick(index)
         row = vector(text)
         near = model.nearest(row)
         limit = DUPLICATE_AT if checked else None
@@ -68,16 +68,16 @@ class MemoryMachine(RuleBasedStateMachine):
             assert added.is_new
             model.rows.append((added.fact.id, text.encode("utf-8", "replace").decode(), unit(row)))
 
-    @rule(place=st.integers(0, 3), said=st.lists(TEXTS, max_size=12))
-    def ingest(self, place: int, said: list[str]) -> None:
-        memory, model = self.pick(place)
-        units = [unit(vector(text)) for text in said]
-        facts = self.runner.run(memory.ingest(said, units, created=[NOW] * len(said), new_id=self.new_id))
+    @rule(index=st.integers(0, 3), texts=st.lists(TEXTS, max_size=12))
+    def ingest(self, index: int, texts: list[str]) -> None:
+        memory, model = self.pick(index)
+        units = [unit(vector(text)) for text in texts]
+        facts = self.runner.run(memory.ingest(texts, units, created=[NOW] * len(texts), new_id=self.new_id))
         model.rows += [(fact.id, fact.text, row) for fact, row in zip(facts, units, strict=True)]
 
-    @rule(place=st.integers(0, 3), number=st.integers(0, 20), text=TEXTS)
-    def update(self, place: int, number: int, text: str) -> None:
-        memory, model = self.pick(place)
+    @rule(index=st.integers(0, 3), number=st.integers(0, 20), text=TEXTS)
+    def update(self, index: int, number: int, text: str) -> None:
+        memory, model = self.pick(index)
         old = self.some_id(model, number)
         new = self.runner.run(memory.update(old, text, vector(text), created=NOW, new_id=self.new_id))
         rest = [row for row in model.rows if row[0] != old]
@@ -86,57 +86,57 @@ class MemoryMachine(RuleBasedStateMachine):
             assert new.id != old
             model.rows = [*rest, (new.id, text.encode("utf-8", "replace").decode(), unit(vector(text)))]
 
-    @rule(place=st.integers(0, 3), number=st.integers(0, 20))
-    def delete(self, place: int, number: int) -> None:
-        memory, model = self.pick(place)
+    @rule(index=st.integers(0, 3), number=st.integers(0, 20))
+    def delete(self, index: int, number: int) -> None:
+        memory, model = self.pick(index)
         old = self.some_id(model, number)
         rest = [row for row in model.rows if row[0] != old]
         assert self.runner.run(memory.delete(old)) == (len(rest) < len(model.rows))
         model.rows = rest
 
-    @rule(place=st.integers(0, 3), text=TEXTS, top_k=st.integers(1, 6))
-    def search(self, place: int, text: str, top_k: int) -> None:
-        memory, model = self.pick(place)
-        found = self.runner.run(memory.search(text, vector(text), top_k=top_k))
+    @rule(index=st.integers(0, 3), text=TEXTS, top_k=st.integers(1, 6))
+    def search(self, index: int, text: str, top_k: int) -> None:
+        memory, model = self.pick(index)
+        hits = self.runner.run(memory.search(text, vector(text), top_k=top_k))
         expected = model.nearest(vector(text))
         scores = [score for _, score in expected[:top_k]]
-        assert [fact.score for fact in found] == pytest.approx(scores, abs=2e-6)
+        assert [fact.score for fact in hits] == pytest.approx(scores, abs=2e-6)
         if len({round(score, 5) for _, score in expected}) < len({score for _, score in expected}):
-            return  # Chroma rounds vectors in its own way: what differs in the sixth place may change places
+            return  # Chroma rounds vectors in its own way: what differs in the sixth digit may change the order
         # An index does not reach all of many equals, so it may not know which is the oldest of those at the cut.
-        cut = scores[-1] if self.kept.name == "chroma" and scores else -2.0
+        cut = scores[-1] if self.store.name == "chroma" and scores else -2.0
         sure = [name for name, score in expected[:top_k] if score > cut]
-        assert [fact.id for fact in found][: len(sure)] == sure
+        assert [fact.id for fact in hits][: len(sure)] == sure
 
-    @rule(place=st.integers(0, 3))
-    def clear(self, place: int) -> None:
-        memory, model = self.pick(place)
+    @rule(index=st.integers(0, 3))
+    def clear(self, index: int) -> None:
+        memory, model = self.pick(index)
         assert self.runner.run(memory.clear()) == len(model.rows)
         model.rows = []
 
-    @rule(place=st.integers(0, 3))
-    def snapshot(self, place: int) -> None:
-        memory, model = self.pick(place)
-        if len(self.places) < 4:
-            self.places.append((self.runner.run(memory.snapshot()), Model(model.rows)))
+    @rule(index=st.integers(0, 3))
+    def snapshot(self, index: int) -> None:
+        memory, model = self.pick(index)
+        if len(self.stores) < 4:
+            self.stores.append((self.runner.run(memory.snapshot()), Model(model.rows)))
 
-    @rule(place=st.integers(0, 1))
-    def reopen(self, place: int) -> None:
-        memory, model = self.places[place]
+    @rule(index=st.integers(0, 1))
+    def reopen(self, index: int) -> None:
+        memory, model = self.stores[index]
         self.runner.run(memory.close())
-        self.places[place] = (self.kept.open(memory.user), model)
+        self.stores[index] = (self.store.open(memory.user), model)
 
     @invariant()
     def each_holds_what_it_should(self) -> None:
-        for memory, model in self.places:
+        for memory, model in self.stores:
             facts = self.runner.run(memory.facts())
             assert [(fact.id, fact.text) for fact in facts] == [row[:2] for row in model.rows]
 
     def teardown(self) -> None:
-        for memory, _ in self.places:
+        for memory, _ in self.stores:
             self.runner.run(memory.close())
         self.runner.close()
-        self.kept.close()
+        self.store.close()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ async def test_files_that_vanish_are_an_error_and_come_back_as_they_were(name, t
     (tmp_path / "state").rename(tmp_path / "away")
     for result in await every_call(memory):
         assert type(result) is MemoryUnavailable and str(result).startswith(f"the {name} memory at {tmp_path}")
-    assert not (tmp_path / "state").exists(), "nothing is begun anew where a memory was"
+    assert not (tmp_path / "state").exists(), "nothing is restarted where a memory was"
     (tmp_path / "away").rename(tmp_path / "state")
     assert await texts(memory) == ["one thing"]
     assert (await add(memory, "more", ids())).is_new

@@ -53,9 +53,9 @@ async def test_each_form_has_its_one_meaning(form):
         model = connect("m", base_url=fake.base_url, api_key="key-of-a-test")
         stack.push_async_callback(model.close)
         session = session_over(rag_only, model)
-        shown: list[str] = []
-        session.stream.on("reply_text", lambda item: shown.append(item.text))
-        session.stream.on("reply_taken_back", lambda item: shown.clear())
+        rendered: list[str] = []
+        session.stream.on("reply_text", lambda item: rendered.append(item.text))
+        session.stream.on("reply_taken_back", lambda item: rendered.clear())
         if "error" in form:
             with pytest.raises(ModelError) as caught:
                 await session.complete("How many?", tools=TOOLS)
@@ -66,25 +66,25 @@ async def test_each_form_has_its_one_meaning(form):
     assert read_of(completion) == {"text": "", "thought": "", "calls": []} | {
         name: form[name] for name in ("text", "thought", "calls") if name in form
     }
-    assert "".join(shown) == completion.text or completion.message.tool_calls
+    assert "".join(rendered) == completion.text or completion.message.tool_calls
     assert len(fake.seen) == form.get("asked", 1)
     assert completion.finish_reason == form.get("finish", completion.finish_reason)
     if "usage" in form:
         assert [completion.usage.input_tokens, completion.usage.output_tokens] == form["usage"]
     (call, *notices) = session.trace.events
     assert isinstance(call, ModelCall) and call.completion == completion
-    told = " ".join(notice.text for notice in notices if isinstance(notice, Notice))
-    assert form["stopped"] in told if "stopped" in form else not told
+    noticed = " ".join(notice.text for notice in notices if isinstance(notice, Notice))
+    assert form["stopped"] in noticed if "stopped" in form else not noticed
 
 
 @pytest.mark.parametrize("size", [1, 97])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["form"])
 def test_packets_that_are_cut_anywhere_change_nothing(form, size):
     def read(pieces: list[bytes]) -> Any:
-        reader = ChatReader("m", lambda told: ModelError(str(told)))
+        reader = ChatReader("m", lambda message: ModelError(str(message)))
         try:
-            said = "".join(reader.feed(piece) for piece in [*pieces, b""])
-            return said, reader.completion({"look": "look"})
+            text = "".join(reader.feed(piece) for piece in [*pieces, b""])
+            return text, reader.completion({"look": "look"})
         except (ModelError, ValueError) as problem:
             return type(problem)
 

@@ -22,7 +22,7 @@ from support.fake_openai import serving
 from support.wire_forms import siblings
 
 ROWS = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
-REFUSALS = [{**row, "body": json.dumps({"error": {"message": said}})} for row in ROWS for said in row.get("said", ())]
+REFUSALS = [{**row, "body": json.dumps({"error": {"message": text}})} for row in ROWS for text in row.get("said", ())]
 REFUSALS += [row for row in ROWS if "said" not in row] + siblings("refusal")
 
 
@@ -56,7 +56,7 @@ async def test_each_refusal_has_its_one_meaning(refusal, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "said", "hint"),
+    ("path", "text", "hint"),
     [
         ("", {"detail": "Not Found"}, "no /v1"),
         ("/v1/chat/completions", {"error": {"message": "Invalid URL"}}, "before /chat/completions"),
@@ -64,13 +64,13 @@ async def test_each_refusal_has_its_one_meaning(refusal, monkeypatch):
         ("/v1", {"detail": "Not Found"}, ""),
     ],
 )
-def test_an_address_without_its_version_is_named_where_nothing_is_found(path, said, hint):
-    error = refusals.read_refusal(404, {}, json.dumps(said), "openai/m", address=f"http://127.0.0.1:1{path}")
+def test_an_address_without_its_version_is_named_where_nothing_is_found(path, text, hint):
+    error = refusals.read_refusal(404, {}, json.dumps(text), "openai/m", address=f"http://127.0.0.1:1{path}")
     assert hint in str(error) and ("address" in str(error)) == bool(hint)
 
 
 def test_an_error_never_says_the_key():
     error = refusals.read_refusal(
-        401, {}, '{"error": "Incorrect API key: abc"}', "m", lambda said: said.replace("abc", "<key>")
+        401, {}, '{"error": "Incorrect API key: abc"}', "m", lambda text: text.replace("abc", "<key>")
     )
     assert "abc" not in str(error)

@@ -55,14 +55,14 @@ def test_agent_is_offered_fitting_tools_of_a_hundred(servers):
     assert "tool_98" not in plans[0]
 
 
-def test_the_next_turn_sees_the_tools_that_a_step_brought(servers):
+def test_the_next_turn_sees_the_tools_that_a_step_added(servers):
     model = answering({"plan": plan("good"), "step": [step("good"), step(None)], "evaluate": judge(90, False)})
     with al.Lab(flows=["ego"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=(), mcp=servers("growing"))
         chat.say_sync("Grow.")
         chat.say_sync("And now?")
     steps = [r.messages[0].text for r in model.requests if purpose(r) == "step"]
-    assert all("grown_1" not in said for said in steps[:2]) and "- grown_1()" in steps[2]
+    assert all("grown_1" not in text for text in steps[:2]) and "- grown_1()" in steps[2]
     plans = [r.messages[0].text for r in model.requests if purpose(r) == "plan"]
     assert "grown_1" not in plans[0] and "Capabilities: " in plans[1] and "grown_1" in plans[1]
     assert "the tools of ours have changed" in [e.text for e in chat.trace.events if isinstance(e, Notice)]
@@ -100,8 +100,8 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
 def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
-    shown = typed(flow, servers("ten thousand"), "Hi", "Hi again")
-    assert shown.count("only the first 128 tools are used") == 1 and shown.splitlines().count("Hello.") == 2
+    screen = typed(flow, servers("ten thousand"), "Hi", "Hi again")
+    assert screen.count("only the first 128 tools are used") == 1 and screen.splitlines().count("Hello.") == 2
     assert main(["list", "tools", "--mcp", str(servers("ten thousand"))]) == 0
     listed = capsys.readouterr().out
     assert " tool_127 " in listed and " tool_128 " not in listed and "note: only the first 128 tools are used" in listed
@@ -109,8 +109,8 @@ def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
 def test_unavailable_server_is_one_line_and_the_chat_continues(servers, typed, flow):
-    shown = typed(flow, servers("broken"), "Hi", "Hi again")
-    assert shown.count("the MCP server ours cannot be reached") == 1 and shown.splitlines().count("Hello.") == 2
+    screen = typed(flow, servers("broken"), "Hi", "Hi again")
+    assert screen.count("the MCP server ours cannot be reached") == 1 and screen.splitlines().count("Hello.") == 2
 
 
 def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypatch):
@@ -118,8 +118,8 @@ def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypa
     config.write_text(json.dumps({"mcpServers": {"ours": OURS}}))
     calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}
     Path("replies.yaml").write_text(yaml.safe_dump({"replies": [calls, "It says that."]}))
-    shown = typed("tools", config, "What does it say?", "/save said")
-    assert "It says that." in shown.splitlines()
+    screen = typed("tools", config, "What does it say?", "/save said")
+    assert "It says that." in screen.splitlines()
     Path("replies.yaml").unlink()
     monkeypatch.setitem(sys.modules, "mcp", None)
     assert main(["run", "said/spec.yaml", "--out", "again"]) == 0

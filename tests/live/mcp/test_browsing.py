@@ -34,8 +34,8 @@ replies:
 @pytest.fixture
 def servers(tmp_path: Path, own_home: Any) -> Path:
     file = tmp_path / "servers.json"
-    away = {"command": "no-such-command-here"}
-    file.write_text(json.dumps({"mcpServers": {"ours": OURS, "bare": liar("plain"), "away": away}}))
+    broken = {"command": "no-such-command-here"}
+    file.write_text(json.dumps({"mcpServers": {"ours": OURS, "bare": liar("plain"), "away": broken}}))
     return file
 
 
@@ -60,17 +60,19 @@ def results(chat: Any) -> list[str]:
 
 
 def test_resources_are_listed_and_read(typed):
-    shown = " ".join(typed("/resources", "/resources ours note://menu", "/resources ours note://day/monday").split())
-    assert "SERVER URI DESCRIPTION" in shown and "ours note://menu What there is to eat." in shown
-    assert "ours note://day/{day}" in shown and "note: " in shown and "the MCP server away cannot be reached" in shown
-    assert "note://menu: soup" in shown and "\x1b[31m" not in shown
-    assert "note://day/monday: closed on monday" in shown
+    screen = " ".join(typed("/resources", "/resources ours note://menu", "/resources ours note://day/monday").split())
+    assert "SERVER URI DESCRIPTION" in screen and "ours note://menu What there is to eat." in screen
+    assert (
+        "ours note://day/{day}" in screen and "note: " in screen and "the MCP server away cannot be reached" in screen
+    )
+    assert "note://menu: soup" in screen and "\x1b[31m" not in screen
+    assert "note://day/monday: closed on monday" in screen
 
 
 def test_prompts_are_listed_and_read(typed):
-    shown = " ".join(typed("/prompts", "/prompts ours greet 'name=Ford Prefect' tone=dry").split())
-    assert "ours greet name=TEXT [tone=TEXT] Greet somebody." in shown
-    assert "user: Greet Ford Prefect in a dry tone." in shown
+    screen = " ".join(typed("/prompts", "/prompts ours greet 'name=Ford Prefect' tone=dry").split())
+    assert "ours greet name=TEXT [tone=TEXT] Greet somebody." in screen
+    assert "user: Greet Ford Prefect in a dry tone." in screen
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,9 @@ def test_prompts_are_listed_and_read(typed):
         "/prompts ours 'greet": "No closing quotation",
     }.items(),
 )
-def test_what_cannot_be_read_is_one_line_and_the_chat_goes_on(typed, line, problem):
-    shown = typed(line, "/help")
-    assert problem in " ".join(shown.split()) and "/resources" in shown and "Traceback" not in shown
+def test_unreadable_lines_are_one_line_and_the_chat_continues(typed, line, problem):
+    screen = typed(line, "/help")
+    assert problem in " ".join(screen.split()) and "/resources" in screen and "Traceback" not in screen
 
 
 def test_a_chat_without_servers_says_so(own_home):
@@ -99,22 +101,22 @@ def test_a_chat_without_servers_says_so(own_home):
 
 def test_progress_is_shown_once_as_it_comes(typed):
     Path("replies.yaml").write_text(BOOK.replace("book, arguments: {}", "crawl, arguments: {seconds: 0.6, every: 0.2}"))
-    shown = typed("Crawl.", "/trace").splitlines()
-    assert [line for line in shown if line.startswith("crawl: ")] == ["crawl: 1", "crawl: 2", "crawl: 3"]
-    assert sum("crawl: progress" in line for line in shown) == 3, "only the trace has them again"
+    screen = typed("Crawl.", "/trace").splitlines()
+    assert [line for line in screen if line.startswith("crawl: ")] == ["crawl: 1", "crawl: 2", "crawl: 3"]
+    assert sum("crawl: progress" in line for line in screen) == 3, "only the trace has them again"
 
 
 def test_a_question_is_answered_field_by_field(typed):
-    shown = typed("Book it.", "", "many", "2", "false", "/trace")
-    assert "the MCP server ours asks: Which seats?" in shown and "'many' is not of type 'integer'" in shown
-    assert 'accept {"name":"Fenchurch","seats":2,"window":false}' in shown
-    assert shown.splitlines().count("Thank you.") == 1
+    screen = typed("Book it.", "", "many", "2", "false", "/trace")
+    assert "the MCP server ours asks: Which seats?" in screen and "'many' is not of type 'integer'" in screen
+    assert 'accept {"name":"Fenchurch","seats":2,"window":false}' in screen
+    assert screen.splitlines().count("Thank you.") == 1
 
 
 @pytest.mark.parametrize("lines", [("/no", "/trace"), ("Marvin", "/no", "/trace")])
 def test_a_user_may_decline(typed, lines):
-    shown = typed("Book it.", *lines)
-    assert "accept {" not in shown and "decline" in shown and shown.splitlines().count("Thank you.") == 1
+    screen = typed("Book it.", *lines)
+    assert "accept {" not in screen and "decline" in screen and screen.splitlines().count("Thank you.") == 1
 
 
 def test_the_end_of_the_input_declines(typed):
@@ -183,7 +185,7 @@ def test_waiting_for_the_user_takes_no_time_of_the_call(servers):
         assert results(chat) == ['accept {"name":"7","seats":7,"window":true}']
 
 
-async def test_a_run_asks_nobody(servers, tmp_path):
+async def test_a_run_declines_questions_of_a_server(servers, tmp_path):
     (tmp_path / "conversations.jsonl").write_text(json.dumps({"id": "one", "turns": [{"user": "Book it."}]}))
     model = Scripted([scripted_call("book"), "Thank you."])
     given = {"mcp": str(servers), "embedder": "hashing/hashing-64"}
@@ -212,17 +214,17 @@ ANSWERS = {
 def test_a_server_of_the_old_handshake_asks_with_any_form(tmp_path, own_home, typed_in, content):
     schema = {"type": "object", "properties": FIELDS, "required": ["age"]}
     question = {"message": "What?\x1b[31m", "requestedSchema": schema}
-    chat, asked = asking(tmp_path, {"answer": "ask", "question": question}, typed_in)
+    chat, request = asking(tmp_path, {"answer": "ask", "question": question}, typed_in)
     (result,) = results(chat)
     assert json.loads(result) == {"action": "accept", "content": content}
-    assert all("\x1b" not in text for text in asked) and 'enum ["red", "green"]' in asked[0]
+    assert all("\x1b" not in text for text in request) and 'enum ["red", "green"]' in request[0]
 
 
 def test_an_address_to_open_is_shown_and_accepted(tmp_path, own_home):
     question = {"mode": "url", "message": "Sign in.", "url": "https://example.com/in", "elicitationId": "1"}
-    chat, asked = asking(tmp_path, {"answer": "ask", "question": question}, [""])
+    chat, requests = asking(tmp_path, {"answer": "ask", "question": question}, [""])
     assert json.loads(results(chat)[0]) == {"action": "accept"}
-    assert "https://example.com/in" in asked[0] and "Enter accepts" in asked[0]
+    assert "https://example.com/in" in requests[0] and "Enter accepts" in requests[0]
 
 
 def asking(folder: Path, script: dict[str, Any], answers: list[str]) -> tuple[Any, list[str]]:
@@ -230,15 +232,15 @@ def asking(folder: Path, script: dict[str, Any], answers: list[str]) -> tuple[An
     (folder / "script.json").write_text(json.dumps(script))
     row = {"command": sys.executable, "args": [mcp_script.__file__, str(folder / "script.json")]}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"x": row}}))
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(item: Any) -> None:
-        asked.append(item.text)
-        item.reply(answers[len(asked) - 1])
+        requests.append(item.text)
+        item.reply(answers[len(requests) - 1])
 
     model = Scripted([scripted_call("t"), "Thank you."])
     with al.Lab(flows=["tools"], model=model, embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=(), mcp=folder / "servers.json")
         chat.stream.on("question", answer)
         chat.say_sync("Ask me.")
-    return chat, asked
+    return chat, requests

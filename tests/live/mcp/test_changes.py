@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 async def renewed(manager):
     """Return the notice of the next turn after a server announced a change."""
     for _ in range(500):
-        if told := await manager.renew():
-            return told
+        if text := await manager.renew():
+            return text
         await asyncio.sleep(0.01)
     return []
 
@@ -42,8 +42,8 @@ async def test_a_changed_list_is_there_at_the_next_turn(opened, tmp_path, server
     assert fresh in session.tools and fresh in other.tools and first in session.tools
     assert not (await call(session, fresh, **({"text": "hey"} if fresh == "shout" else {}))).startswith("Error")
     assert manager.problems == []
-    kept = json.loads((tmp_path / "mcp.tools.json").read_text())["servers"]["ours"]["tools"]
-    assert fresh in [row["name"] for row in kept], "the next chat begins with it"
+    stored = json.loads((tmp_path / "mcp.tools.json").read_text())["servers"]["ours"]["tools"]
+    assert fresh in [row["name"] for row in stored], "the next chat begins with it"
 
 
 async def test_change_between_two_calls_takes_effect(opened, over_http):
@@ -58,9 +58,9 @@ async def test_change_between_two_calls_takes_effect(opened, over_http):
 
 
 async def test_a_tool_that_is_no_longer_listed_is_offered_no_more(opened, tmp_path):
-    kept = tmp_path / "mcp.tools.json"
+    file = tmp_path / "mcp.tools.json"
     await (await opened({"ours": OURS})).close()
-    kept.write_text(kept.read_text().replace('"name": "echo"', '"name": "shout"'))
+    file.write_text(file.read_text().replace('"name": "echo"', '"name": "shout"'))
     manager = await opened({"ours": OURS}, live=True)
     session = session_with()
     manager.offer_to(session)

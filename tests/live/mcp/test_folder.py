@@ -69,7 +69,7 @@ def test_a_disabled_server_is_left_out_and_a_broken_script_is_named(data, capsys
     assert "near    good" in capsys.readouterr().out
 
 
-async def test_a_chat_goes_on_without_a_broken_script(data, own_home):
+async def test_a_chat_continues_without_a_broken_script(data, own_home):
     (data / "tools" / "dice.py").write_text(DICE)
     (data / "tools" / "bad.py").write_text("import no_such_module")
     flow = {"flow": "ego", "data": str(data), "planning": False, "reflection": False, "evaluation": False}

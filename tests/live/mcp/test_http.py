@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: reconnects after a restart, follows no foreign redirect, and names a missing key."""
+"""MCP over streamable HTTP: reconnects after a restart, follows no untrusted redirect, and names a missing key."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def test_a_remote_server_is_listed_called_and_found_again(opened, over_htt
     assert len(set(await asyncio.gather(*(call(s, "echo", text=str(n)) for n, s in enumerate(sessions))))) == 10
 
     assert (await call(session, "die")).startswith("Error: die: the MCP server far ")
-    told_dead = await call(session, "add", a=1, b=1)
-    assert told_dead == "Error: the MCP server far cannot be reached (ConnectError)"
+    unreachable = await call(session, "add", a=1, b=1)
+    assert unreachable == "Error: the MCP server far cannot be reached (ConnectError)"
     over_http.stop()
     over_http.start()
     assert await call(session, "add", a=1, b=1) == "2"
@@ -153,9 +153,9 @@ async def test_a_session_that_the_server_forgot_is_opened_again(opened, status, 
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         manager = await opened({"x": {"url": f"http://127.0.0.1:{server.server_address[1]}/mcp"}})
         session = session_with(*manager.tools)
-        heard = [await call(session, "t")]
+        texts = [await call(session, "t")]
         Forgetful.forgets = True
-        heard.append(await call(session, "t"))
+        texts.append(await call(session, "t"))
         server.shutdown()
-    assert [text for text in heard if not text.startswith("Error: ")] == results, heard
+    assert [text for text in texts if not text.startswith("Error: ")] == results, texts
     assert len(Forgetful.sessions) == len(results)

@@ -11,7 +11,7 @@ import pytest
 import agentlab as al
 from agentlab.models.scripted import Scripted
 from agentlab.models.scripted import call as scripted_call
-from support.mcp_servers import OURS, gone, is_alive, liar, names, server_of
+from support.mcp_servers import OURS, has_ended, is_alive, liar, names, server_of
 from support.tool_sessions import call, session_with
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ async def test_a_call_that_takes_too_long_is_an_error_and_the_next_one_works(our
     server._seconds = 0.3
     result = await call(session, "hang")
     assert result == "Error: hang: the MCP server ours did not answer within 0.3 seconds"
-    assert await gone(hung), "it is killed, though it ignores being told to end"
+    assert await has_ended(hung), "it is killed, though it ignores being told to end"
     server._seconds = 20.0
     assert await call(session, "add", a=1, b=2) == "3"
     assert json.loads(await call(session, "person", who="b"))["pid"] != hung
@@ -50,7 +50,7 @@ async def test_a_server_that_dies_is_started_again(ours):
     second = json.loads(await call(session, "person", who="b"))["pid"]
     assert second != first
     os.kill(second, 9)
-    assert await gone(second)
+    assert await has_ended(second)
     await asyncio.sleep(0.2)
     assert json.loads(await call(session, "person", who="c"))["pid"] not in (first, second)
 
@@ -71,7 +71,7 @@ async def test_closed_server_leaves_nothing_behind(ours):
     pid = json.loads(await call(session, "person", who="a"))["pid"]
     assert is_alive(pid)
     await ours.close()
-    assert await gone(pid)
+    assert await has_ended(pid)
     assert await call(session, "add", a=1, b=1) == "2", "a tool that is called after all starts its server again"
     await ours.close()
     await ours.close()
@@ -101,7 +101,7 @@ async def test_a_server_that_hangs_ends_with_everything_it_started(ours):
     child, pid = int(await call(session, "spawn")), json.loads(await call(session, "person", who="a"))["pid"]
     server_of(ours)._seconds = 0.3
     await call(session, "hang")
-    assert await gone(pid) and await gone(child)
+    assert await has_ended(pid) and await has_ended(child)
 
 
 async def test_a_server_has_its_own_time_limit(opened):

@@ -36,7 +36,7 @@ def served(opened: Any, tmp_path: Path) -> Any:
     return serve
 
 
-async def said(manager: ToolManager) -> str:
+async def text_of_call(manager: ToolManager) -> str:
     return await call(session_with(*manager.tools), "t")
 
 
@@ -94,7 +94,7 @@ RESULTS = {
 @pytest.mark.parametrize(("answer", "expected"), RESULTS.values(), ids=RESULTS)
 async def test_a_result_says_what_is_readable_in_it_and_starts_nothing_again(served, answer, expected):
     manager = await served(answer=answer, banner=["My MCP Server 1.2.0", ""])
-    assert [await said(manager), await said(manager)] == [expected, expected]
+    assert [await text_of_call(manager), await text_of_call(manager)] == [expected, expected]
     assert served.starts() == 1 and manager.problems == []
 
 
@@ -102,22 +102,22 @@ async def test_a_result_that_does_not_fit_its_own_schema_is_read(served):
     schema = {"type": "object", "properties": {"temp": {"type": "number"}}, "required": ["temp"]}
     pages = [{"result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "outputSchema": schema}]}}]
     manager = await served(pages=pages, answer={"result": {"content": [], "structuredContent": {"temp": "21"}}})
-    assert await said(manager) == '{"temp": "21"}'
+    assert await text_of_call(manager) == '{"temp": "21"}'
     manager = await served(pages=pages, answer=text("21 degrees"))
-    assert await said(manager) == "21 degrees"
+    assert await text_of_call(manager) == "21 degrees"
 
 
 async def test_a_server_that_ended_is_started_again(served):
     manager = await served(answer="end")
-    assert "ended before it answered" in await said(manager)
-    assert "ended before it answered" in await said(manager) and served.starts() == 2
+    assert "ended before it answered" in await text_of_call(manager)
+    assert "ended before it answered" in await text_of_call(manager) and served.starts() == 2
 
 
 async def test_a_server_that_ends_at_an_unknown_first_message_is_started_with_the_old_handshake(served):
     manager = await served(only_old=True, answer="end")
     assert names(manager) == ["t"] and served.starts() == 2
-    await said(manager)
-    await said(manager)
+    await text_of_call(manager)
+    await text_of_call(manager)
     assert served.starts() == 3, "the old handshake is remembered"
 
 
@@ -147,7 +147,7 @@ async def test_a_schema_of_any_dialect_keeps_its_tool(served):
     assert {await call(session, name, **arguments.get(name, {})) for name in names(manager)} == {"ok"}
 
 
-async def test_one_bad_tool_is_named_and_takes_nothing_away(served):
+async def test_one_bad_tool_is_named_and_removes_no_other(served):
     task = {"execution": {"taskSupport": "required"}}
     good = {"name": "good", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}}
     tools = [{"name": "bare"}, good, {"name": "later", "inputSchema": {"type": "object"}, **task}, "no tool", good]
@@ -185,7 +185,7 @@ async def test_a_listing_is_whole_or_says_that_it_is_not(served, pages, listed, 
 
 async def test_an_older_version_is_fine_and_one_from_the_future_names_both(served):
     manager = await served(hello={**mcp_script.HELLO, "protocolVersion": "2024-11-05"}, answer=text("ok"))
-    assert await said(manager) == "ok" and manager.problems == []
+    assert await text_of_call(manager) == "ok" and manager.problems == []
 
 
 async def test_a_version_from_the_future_is_named_beside_ours(served):

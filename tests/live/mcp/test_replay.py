@@ -36,7 +36,7 @@ async def test_calls_are_recorded_and_replayed_without_any_server(opened, tmp_pa
     assert answers == ["1", "2", "a", "Error: Error executing tool fail: x", "3"], "asked again, it is called again"
     rows = [json.loads(line) for line in (tmp_path / "rec" / "mcp.jsonl").read_text().splitlines()]
     facts = [row["facts"] for row in rows if row["kind"] == "result"]
-    assert [asked.get("repeat", 0) for asked in facts] == [0, 1, 0, 0, 2]
+    assert [requests.get("repeat", 0) for requests in facts] == [0, 1, 0, 0, 2]
     await live.close()
 
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -77,11 +77,11 @@ async def test_changed_server_listing_is_reported(opened, tmp_path):
     first = await opened({"ours": OURS})
     await first.close()
     file = tmp_path / "mcp.tools.json"
-    kept = json.loads(file.read_text())
-    tools = kept["servers"]["ours"]["tools"]
+    stored = json.loads(file.read_text())
+    tools = stored["servers"]["ours"]["tools"]
     tools[0]["description"] = "As it was."
     tools[1]["name"] = "shout"
-    file.write_text(json.dumps(kept))
+    file.write_text(json.dumps(stored))
 
     manager = await opened({"ours": OURS})
     assert names(manager)[:2] == ["add", "shout"] and manager.problems == []

@@ -27,9 +27,9 @@ async def test_a_server_lists_its_tools_and_they_are_kept(ours, tmp_path):
     assert add.description.split() == ["Add", "two", "numbers.", "A", "second", "paragraph."]
     assert add.parameters["required"] == ["a", "b"] and add.parameters["properties"]["a"]["type"] == "integer"
     assert instruction_of(ours.tools[1]) == "Write a JSON object with:\n- text (string)"
-    kept = json.loads((tmp_path / "mcp.tools.json").read_text())
-    assert (kept["format"], list(kept["servers"])) == (1, ["ours"])
-    assert kept["servers"]["ours"]["tools"][0]["name"] == "add"
+    stored = json.loads((tmp_path / "mcp.tools.json").read_text())
+    assert (stored["format"], list(stored["servers"])) == (1, ["ours"])
+    assert stored["servers"]["ours"]["tools"][0]["name"] == "add"
     table = describe(ours.tools).split("\n")
     assert table[0].split() == ["SERVER", "TOOL", "PARAMETERS", "DESCRIPTION"]
     assert table[1].split(maxsplit=4) == ["ours", "add", "a,", "b", "Add two numbers."]
@@ -81,8 +81,8 @@ async def test_a_server_of_others_from_a_package_index(opened):
     manager = await opened({"time": {"command": str(command), "args": ["--local-timezone", "Europe/Oslo"]}})
     assert names(manager) == ["get_current_time", "convert_time"] and manager.problems == []
     session = session_with(*manager.tools)
-    asked = {"source_timezone": "Europe/Oslo", "time": "16:30", "target_timezone": "Asia/Tokyo"}
-    converted = json.loads(await call(session, "convert_time", **asked))
+    row = {"source_timezone": "Europe/Oslo", "time": "16:30", "target_timezone": "Asia/Tokyo"}
+    converted = json.loads(await call(session, "convert_time", **row))
     assert converted["source"]["timezone"] == "Europe/Oslo" and converted["target"]["timezone"] == "Asia/Tokyo"
     assert "Mars" in await call(session, "get_current_time", timezone="Mars/Base")
     assert (await call(session, "get_current_time")).endswith("'timezone' is a required property")

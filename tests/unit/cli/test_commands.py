@@ -39,10 +39,10 @@ def test_default_may_be_pulled_with_other_models(monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_new_project_runs_and_can_be_looked_at(project, capsys):
     assert main(["run", *OFFLINE, "--out", "results/first"]) == 0
-    shown = capsys.readouterr().out
-    assert "2 conversations, 4 turns x 3 flows" in shown
+    output = capsys.readouterr().out
+    assert "2 conversations, 4 turns x 3 flows" in output
     for part in ("rag_only", "my_flow", "tokens", "right", "Undecided"):
-        assert part in shown
+        assert part in output
     summary = json.loads(Path("results/first/summary.json").read_text())
     assert summary["flows"]["rag_only"]["turns"] == 4
     assert main(["show", "--trace", "results/first", "example-1", "--flow", "rag_only"]) == 0
@@ -75,7 +75,7 @@ def test_workflows_of_a_new_project_gate_recorded_and_live_runs(project, capsys,
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["run", "nowhere.yaml"], "there is no spec nowhere.yaml"),
         (["run", *OFFLINE, "--dataset", "nowhere"], "no such data set folder"),
@@ -108,10 +108,10 @@ def test_workflows_of_a_new_project_gate_recorded_and_live_runs(project, capsys,
         (["init", "."], " exists; choose another folder"),
     ],
 )
-def test_a_mistake_is_one_line(project, capsys, arguments, said):
+def test_a_mistake_is_one_line(project, capsys, arguments, message):
     assert main(arguments) == 1
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.startswith("agentlab: ") and error.count("\n") == 1
     assert not list(Path("results").glob("*/turns.jsonl")) if Path("results").exists() else True
 
@@ -119,8 +119,8 @@ def test_a_mistake_is_one_line(project, capsys, arguments, said):
 def test_run_without_a_reply_says_why_and_makes_no_baseline(project, capsys):
     Path("replies.yaml").write_text("loop: true\nreplies: [{error: Refused}]\n")
     assert main(["run", *OFFLINE, "--out", "results/refused"]) == 1
-    shown = capsys.readouterr().out
-    assert "12 of 12 turns failed and score 0" in shown and "12 x Refused: " in shown
+    output = capsys.readouterr().out
+    assert "12 of 12 turns failed and score 0" in output and "12 x Refused: " in output
     assert main(["gate", "results/refused", "--baseline", "base.jsonl", "--update"]) == 1
     assert "no turn was answered" in capsys.readouterr().err and not Path("base.jsonl").exists()
 
@@ -137,12 +137,12 @@ def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
     assert main(["run", *OFFLINE, "--mode", "record", "--limit", "1", "--out", "results/one"]) == 0
     capsys.readouterr()
     assert main(["run", *OFFLINE, "--mode", "replay"]) == 1
-    shown = capsys.readouterr().out
-    assert "not recorded" in shown.lower() and "budget" not in shown
+    output = capsys.readouterr().out
+    assert "not recorded" in output.lower() and "budget" not in output
 
 
 @pytest.mark.parametrize(
-    "content, said",
+    "content, message",
     [
         ("flows: [", "not YAML"),
         ("- a list", "a mapping of keys"),
@@ -150,11 +150,11 @@ def test_a_replay_that_lacks_calls_blames_no_budget(project, capsys):
         ("flows: []", "at least one flow"),
     ],
 )
-def test_a_broken_spec_is_one_line(project, capsys, content, said):
+def test_a_broken_spec_is_one_line(project, capsys, content, message):
     Path("broken.yaml").write_text(content)
     assert main(["run", "broken.yaml"]) == 1
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1
 
 
 def test_an_empty_corpus_is_one_line(project, capsys):
@@ -187,13 +187,13 @@ def test_command_line_beats_spec_beats_environment(project, monkeypatch):
 
 def test_doctor_and_lists(project, capsys):
     main(["doctor"])
-    shown = capsys.readouterr().out
-    assert "Python" in shown and "weights qwen2.5-coder-0.5b" in shown
+    output = capsys.readouterr().out
+    assert "Python" in output and "weights qwen2.5-coder-0.5b" in output
     for what in ("models", "flows", "tools", "memory", "scorers", "prompts"):
         assert main(["list", what]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("local/qwen2.5-coder-0.5b", "local/all-minilm-l6-v2", "rag_only", "lookup_documents", "retrieval"):
-        assert name in shown
+        assert name in output
     assert main(["list", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["additionalProperties"] is False
 

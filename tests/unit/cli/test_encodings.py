@@ -16,7 +16,7 @@ RUN = ("run", "--dataset", "rules", "--flow", "tools", "--limit", "1", "--set", 
 
 
 @pytest.fixture
-def shown(tmp_path, own_home, monkeypatch):
+def printed_in(tmp_path, own_home, monkeypatch):
     """Return what a command prints in an encoding, as bytes of standard output and error."""
     monkeypatch.chdir(tmp_path)
     write_set(tmp_path / "rules", CONVERSATIONS, DOCUMENTS)
@@ -47,28 +47,28 @@ COMMANDS = [
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "cp437"])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_prints_in_any_encoding(shown, encoding, command):
-    printed = shown(encoding, *command)
+def test_every_command_prints_in_any_encoding(printed_in, encoding, command):
+    printed = printed_in(encoding, *command)
     assert printed and b"Traceback" not in printed and printed.decode(encoding)
 
 
-def test_a_trace_has_plain_guides_and_escapes(shown):
-    printed = shown("ascii", "show", "run", "c0", "--trace").decode("ascii")
+def test_a_trace_has_plain_guides_and_escapes(printed_in):
+    printed = printed_in("ascii", "show", "run", "c0", "--trace").decode("ascii")
     assert "|- " in printed or "`- " in printed
     assert r"\u2192" in printed and r"\U0001f44d" in printed
 
 
-def test_a_character_of_the_encoding_stays_as_it_is(shown):
-    printed = shown("cp1252", "show", "run", "c0").decode("cp1252")
+def test_a_character_of_the_encoding_stays_as_it_is(printed_in):
+    printed = printed_in("cp1252", "show", "run", "c0").decode("cp1252")
     assert "“breit”" in printed and "👍" not in printed
 
 
-def test_utf_8_is_shown_as_it_is(shown):
-    printed = shown("utf-8", "show", "run", "c0", "--trace").decode()
+def test_utf_8_is_shown_as_it_is(printed_in):
+    printed = printed_in("utf-8", "show", "run", "c0", "--trace").decode()
     assert "└─" in printed and "👍" in printed
 
 
-def test_a_process_on_such_a_terminal_has_no_traceback(shown, tmp_path):
+def test_a_process_on_such_a_terminal_has_no_traceback(printed_in, tmp_path):
     command = [sys.executable, "-m", "agentlab", "show", "run", "c0", "--trace"]
     environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
     ended = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path, check=False)

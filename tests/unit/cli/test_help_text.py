@@ -33,19 +33,19 @@ def test_twenty_commands_each_in_one_group_and_with_one_page():
 
 
 def test_the_overview_has_a_line_for_each_command(capsys):
-    shown = printed(capsys, "--help")
-    assert shown == printed(capsys)
-    assert max(map(len, shown.splitlines())) <= MAX_WIDTH
+    screen = printed(capsys, "--help")
+    assert screen == printed(capsys)
+    assert max(map(len, screen.splitlines())) <= MAX_WIDTH
     for page in PAGES:
-        assert f"\n  {page.stem:11}{page.read_text(encoding='utf-8').splitlines()[0]}\n" in shown
+        assert f"\n  {page.stem:11}{page.read_text(encoding='utf-8').splitlines()[0]}\n" in screen
 
 
 @every_page
 def test_a_page_is_72_columns_wide_and_has_examples(page, capsys):
-    shown = printed(capsys, page.stem, "--help")
-    assert max(map(len, shown.splitlines())) <= MAX_WIDTH
+    screen = printed(capsys, page.stem, "--help")
+    assert max(map(len, screen.splitlines())) <= MAX_WIDTH
     line, _, rest = page.read_text(encoding="utf-8").partition("\n\n")
-    assert "\n" not in line and rest.strip() in shown, "as it was written"
+    assert "\n" not in line and rest.strip() in screen, "as it was written"
     assert rest.startswith(f"examples:\n  agentlab {page.stem}")
 
 

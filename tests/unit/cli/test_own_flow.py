@@ -68,7 +68,7 @@ def test_changed_flow_file_is_loaded_again(folder):
 
 
 @pytest.mark.parametrize(
-    "name, text, said",
+    "name, text, message",
     [
         ("./nowhere.py", "", "there is no file nowhere.py, seen from the current folder"),
         ("./my_flow", "", ""),
@@ -81,18 +81,18 @@ def test_changed_flow_file_is_loaded_again(folder):
         ("my_flwo", "", "unknown flow 'my_flwo'"),
     ],
 )
-def test_a_flow_that_cannot_be_used_is_one_line(folder, capsys, name, text, said):
+def test_a_flow_that_cannot_be_used_is_one_line(folder, capsys, name, text, message):
     (folder / "bad.py").write_text(text)
     code = main(["run", "--dataset", "rules", "--flow", name, "--out", "results/a"])
     error = capsys.readouterr().err
-    if said:
-        assert code == 1 and said in error and error.count("\n") == 1
+    if message:
+        assert code == 1 and message in error and error.count("\n") == 1
     else:
         assert code == 0
 
 
 @pytest.mark.parametrize(
-    "asked, said",
+    "value, error",
     [
         ("turn.text", None),
         ("[al.Message(role='user', text=turn.text)]", None),
@@ -103,18 +103,17 @@ def test_a_flow_that_cannot_be_used_is_one_line(folder, capsys, name, text, said
         ("7", "not 7"),
     ],
 )
-def test_complete_takes_a_text_or_names_valid_types(folder, asked, said):
-    body = (
-        f"async def respond(turn, session):\n    return al.Reply(text=(await session.complete({asked})).message.text)\n"
-    )
+def test_complete_takes_a_text_or_names_valid_types(folder, value, error):
+    reply = f"al.Reply(text=(await session.complete({value})).message.text)"
+    body = f"async def respond(turn, session):\n    return {reply}\n"
     (folder / "asks.py").write_text(f"import agentlab as al\n{body}")
     with al.Lab(flows=["./asks.py"], datasets=["rules"], limit=1, model=Scripted(["Hi"], loop=True)) as lab:
         run = lab.run_sync()
-    if said is None:
+    if error is None:
         assert set(run.turns["reply"]) == {"Hi"}
         assert run.traces["asks", "c0", 0].events[0].request.messages[0].role == "user"
     else:
-        assert all(said in error for error in run.turns["error"])
+        assert all(error in each for each in run.turns["error"])
 
 
 def test_invalid_reply_is_an_error_with_an_example(folder):
@@ -141,9 +140,9 @@ def test_a_passage_prints_as_its_text():
 
 def test_lint_findings_are_printed_before_a_run(folder, capsys):
     write_set(folder / "odd", [*CONVERSATIONS, {**CONVERSATIONS[0], "id": "again"}], DOCUMENTS)
-    for name, said in (("odd", True), ("rules", False)):
+    for name, text in (("odd", True), ("rules", False)):
         assert main(["run", "--dataset", name, "--flow", "./my_flow.py", "--limit", "4"]) == 0
-        assert ("odd: 1 lint finding; run `agentlab lint odd`" in capsys.readouterr().out) is said
+        assert ("odd: 1 lint finding; run `agentlab lint odd`" in capsys.readouterr().out) is text
 
 
 def test_project_of_init_runs_with_its_own_flow(tmp_path, own_home, monkeypatch, capsys):

@@ -50,14 +50,14 @@ def run(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_show_prints_every_whole_reply_beside_question_and_reference(run, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["show", "run", "c1"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "turn 1 of c1 (not asked)",
         "asked: Hello <b>there</b>",
         "reference: 410 grams. | 450",
         "turn 2 of c1",
     ):
-        assert part in shown
+        assert part in output
     for part in (
         "relevant: ball",
         "the reply declines",
@@ -66,18 +66,18 @@ def test_show_prints_every_whole_reply_beside_question_and_reference(run, capsys
         "refusal_accuracy 0.00",
         " out, ",
     ):
-        assert part in shown
-    words = shown.replace("│", " ").split()
-    assert words.count("grams,") == 2 and shown.count("word.") == 2, "the whole reply, of both turns"
-    assert shown.index("fails") < shown.index("answers"), "in the order of the spec"
-    beside = any("fails" in line and "answers" in line for line in shown.splitlines())
+        assert part in output
+    words = output.replace("│", " ").split()
+    assert words.count("grams,") == 2 and output.count("word.") == 2, "the whole reply, of both turns"
+    assert output.index("fails") < output.index("answers"), "in the order of the spec"
+    beside = any("fails" in line and "answers" in line for line in output.splitlines())
     assert beside == (width == 120)
 
 
 def test_a_notebook_shows_the_same_and_escapes_it(run):
-    shown = run.show("c1")
-    assert "Hello &lt;b&gt;there" in shown._repr_html_() and "<b>" not in shown._repr_html_()
-    assert "reference: 410 grams. | 450" in repr(shown)
+    rendered = run.show("c1")
+    assert "Hello &lt;b&gt;there" in rendered._repr_html_() and "<b>" not in rendered._repr_html_()
+    assert "reference: 410 grams. | 450" in repr(rendered)
     with pytest.raises(RunError, match="Known: c1, c2"):
         run.show("c")
 
@@ -89,9 +89,9 @@ def test_without_its_data_set_a_run_shows_what_it_knows(run, capsys):
     file.write_text(file.read_text().replace("450", "451"))
     for _ in range(2):
         assert main(["show", str(run.path), "c1"]) == 0
-        shown = capsys.readouterr().out
-        assert "the data set is missing or has changed" in shown and "reference:" not in shown
-        assert "asked: How heavy is the ball?" in shown and "to the last word" in " ".join(shown.split())
+        output = capsys.readouterr().out
+        assert "the data set is missing or has changed" in output and "reference:" not in output
+        assert "asked: How heavy is the ball?" in output and "to the last word" in " ".join(output.split())
         assert main(["show", "--trace", str(run.path), "c1", "--flow", "answers"]) == 0
         assert "asked: How heavy" in capsys.readouterr().out
         file.unlink(missing_ok=True)
@@ -107,8 +107,8 @@ def test_a_trace_begins_with_the_question_and_ends_with_reply_and_scores(run, ca
     assert any(line.startswith("answer_f1 0.") and "nearest reference: " in line for line in turn[at[-1] :])
     assert any("call_tool no_such_tool" in line for line in turn[: at[-1]])
     assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--turn", "3"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("turn 3 of c1\nasked: Who won?") and shown.count("reply: ") == 1
+    output = capsys.readouterr().out
+    assert output.startswith("turn 3 of c1\nasked: Who won?") and output.count("reply: ") == 1
     assert main(["show", "run", "c1", "--turn", "4"]) == 1
     assert "turn 4: c1 has turns 1 to 3" in capsys.readouterr().err
     assert main(["show", "run", "c1", "--turn", "0"]) == 1
@@ -117,7 +117,7 @@ def test_a_trace_begins_with_the_question_and_ends_with_reply_and_scores(run, ca
 
 def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
     assert main(["show", "--trace", "run", "c1", "--flow", "answers", "--all"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "[system] Use: The ball weighs between 410 and 450 grams.",
         "[user] How heavy is the ball?",
@@ -127,16 +127,16 @@ def test_a_full_trace_has_prompts_arguments_and_passages(run, capsys):
         "[query] Who won?",
         f"[agent] {LONG}",
     ):
-        assert part in shown
+        assert part in output
 
 
 def test_a_flow_that_always_failed_has_a_trace(run, capsys):
     assert main(["show", "--trace", "run"]) == 0
     assert "c2  fails" in capsys.readouterr().out
     assert main(["show", "--trace", "run", "c2", "--flow", "fails"]) == 0
-    shown = capsys.readouterr().out
-    assert "turn 2 of c2\nasked: How heavy is the ball?\nreference:" in shown
-    assert "fails\n" in shown and "FAILED: RuntimeError: nothing was asked" in shown
+    output = capsys.readouterr().out
+    assert "turn 2 of c2\nasked: How heavy is the ball?\nreference:" in output
+    assert "fails\n" in output and "FAILED: RuntimeError: nothing was asked" in output
     assert main(["show", "--trace", "run", "c2", "--flow", "fals"]) == 1
     assert "Did you mean 'fails'?" in capsys.readouterr().err
 
@@ -147,11 +147,11 @@ def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
     unseal(Path("run"))
     turns = Path("run/turns.jsonl").read_text().replace('"error":"RuntimeError: nothing was asked"', '"error":null')
     rows = [json.loads(line) for line in turns.splitlines()]
-    for value, said in ((1.0, None), (0.25, "the worst: turn 2, answer_f1 0.25 in answers")):
+    for value, text in ((1.0, None), (0.25, "the worst: turn 2, answer_f1 0.25 in answers")):
         for row in rows:
             for metric, score in row["scores"].items():
                 score["value"] = value if (row["flow"], metric) == ("answers", "answer_f1") else 1
         Path("run/turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert open_run("run").path and main(["show", "run"]) == 0
-        shown = capsys.readouterr().out
-        assert said in shown if said else "agentlab show run c" not in shown
+        output = capsys.readouterr().out
+        assert text in output if text else "agentlab show run c" not in output

@@ -59,8 +59,8 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return capsys.readouterr().out
 
 
-def cells(shown: str) -> set[str]:
-    rows = [line for line in shown.splitlines() if line[:1] and line[0] in ROWS]
+def cells(rendered: str) -> set[str]:
+    rows = [line for line in rendered.splitlines() if line[:1] and line[0] in ROWS]
     return {cell.strip() for line in rows for cell in re.split(f"[{ROWS}]", line) if cell.strip()}
 
 
@@ -89,8 +89,8 @@ def test_no_table_cuts_a_name_or_a_number(runs, capsys, monkeypatch, command, co
     words = {word for cell in cells(wide) for word in cell.split()}
     assert len(words) > 10 or arguments[-1] == f"run{count}"
     # Headings may stand in several lines, so words are looked for; a number is one word.
-    told = set(narrow.replace(":", " ").split()) | set(narrow.split())
-    assert not {word for word in words if word not in told and word.rstrip(":") not in told}
+    printed_words = set(narrow.replace(":", " ").split()) | set(narrow.split())
+    assert not {word for word in words if word not in printed_words and word.rstrip(":") not in printed_words}
     if "--flow" not in arguments:
         assert "--all" not in command or METRIC in narrow
 
@@ -98,19 +98,19 @@ def test_no_table_cuts_a_name_or_a_number(runs, capsys, monkeypatch, command, co
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_a_gate_prints_a_few_whole_lines_and_no_table(runs, capsys, monkeypatch, count):
     monkeypatch.chdir(runs)
-    shown = printed(capsys, monkeypatch, 80, "gate", f"run{count}", "--baseline", f"base{count}.jsonl")
-    assert shown.splitlines()[1].startswith("unchanged: answer_f1, llm_calls on these 14 turns")
-    assert "…" not in shown
-    assert len(shown.splitlines()) <= 20
+    screen = printed(capsys, monkeypatch, 80, "gate", f"run{count}", "--baseline", f"base{count}.jsonl")
+    assert screen.splitlines()[1].startswith("unchanged: answer_f1, llm_calls on these 14 turns")
+    assert "…" not in screen
+    assert len(screen.splitlines()) <= 20
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_conversations_and_traces_are_shown_whole(runs, capsys, monkeypatch, count, width):
     monkeypatch.chdir(runs)
-    shown = printed(capsys, monkeypatch, width, "show", f"run{count}", "c01")
-    assert all(label(n) in shown for n in range(count)) and "…" not in shown
-    assert shown.count(f"{METRIC} 0.0") == 2 * count and "reference: blue" in shown
+    screen = printed(capsys, monkeypatch, width, "show", f"run{count}", "c01")
+    assert all(label(n) in screen for n in range(count)) and "…" not in screen
+    assert screen.count(f"{METRIC} 0.0") == 2 * count and "reference: blue" in screen
     traced = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}", "c01", "--flow", label(1))
     assert f"\n{label(1)}\n" in traced and label(0) not in traced and METRIC in traced
     listed = printed(capsys, monkeypatch, width, "show", "--trace", f"run{count}")
@@ -159,8 +159,8 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "set"
     data.mkdir()
-    asked = {"user": f"q{ATTACK}", "reference_answers": [f"r{ATTACK}"]}
-    (data / "conversations.jsonl").write_text(json.dumps({"id": f"c{ATTACK}", "turns": [asked, asked]}))
+    row = {"user": f"q{ATTACK}", "reference_answers": [f"r{ATTACK}"]}
+    (data / "conversations.jsonl").write_text(json.dumps({"id": f"c{ATTACK}", "turns": [row, row]}))
 
     async def answers(turn, session):
         completion = await session.complete(turn.text)

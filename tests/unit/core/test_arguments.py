@@ -12,11 +12,11 @@ from agentlab.core.schemas import check_arguments
 
 
 def test_a_schema_is_never_fetched():
-    asked = []
+    calls = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
+            calls.append(self.path)
             self.send_response(404)
             self.end_headers()
 
@@ -26,7 +26,7 @@ def test_a_schema_is_never_fetched():
     check_arguments(spec, {"a": 1})
     server.shutdown()
     server.server_close()
-    assert asked == []
+    assert calls == []
 
 
 @pytest.mark.parametrize("schema", [{"properties": []}, {"required": True}, {"properties": {"a": {"pattern": "("}}}])

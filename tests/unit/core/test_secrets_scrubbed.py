@@ -16,7 +16,7 @@ KEY = "sk-proj-aB3dE5/H7jK9+N1pQ3rS5tU7vW9xY1z"
 
 
 @pytest.fixture(autouse=True)
-def _known() -> None:
+def _environment() -> None:
     secrets.register([KEY], "a key")
 
 
@@ -27,9 +27,9 @@ def _known() -> None:
     + [base64.urlsafe_b64encode(KEY.encode()).decode()],
 )
 def test_a_secret_is_found_in_every_form(form):
-    found = redact(f"it said: {form}, and more")
-    assert REDACTED in found and found.startswith("it said: ") and found.endswith(", and more")
-    longest = max((n for n in range(len(KEY)) for at in range(len(KEY) - n) if KEY[at : at + n] in found), default=0)
+    result = redact(f"it said: {form}, and more")
+    assert REDACTED in result and result.startswith("it said: ") and result.endswith(", and more")
+    longest = max((n for n in range(len(KEY)) for at in range(len(KEY) - n) if KEY[at : at + n] in result), default=0)
     assert longest <= 8
 
 
@@ -65,8 +65,8 @@ def test_a_password_of_an_address_in_the_environment_is_known_by_itself(monkeypa
 
 
 def test_json_is_scrubbed_text_by_text_and_counted():
-    found, count = redact_json({"a": [KEY, "b", 1, None], KEY: {"c": f"x{KEY}"}})
-    assert (found, count) == ({"a": [REDACTED, "b", 1, None], REDACTED: {"c": f"x{REDACTED}"}}, 3)
+    result, count = redact_json({"a": [KEY, "b", 1, None], KEY: {"c": f"x{KEY}"}})
+    assert (result, count) == ({"a": [REDACTED, "b", 1, None], REDACTED: {"c": f"x{REDACTED}"}}, 3)
     assert redact_json({"a": "b"}) == ({"a": "b"}, 0)
 
 
@@ -74,6 +74,6 @@ def test_json_is_scrubbed_text_by_text_and_counted():
     "text", ["A" * 300_000, "://" * 100_000, "://a:" + "b" * 300_000, "?key=" * 60_000, KEY[:5] * 60_000]
 )
 def test_no_text_makes_it_slow(text):
-    began = time.process_time()
+    started = time.process_time()
     redact(f"{text} :// @ =")
-    assert time.process_time() - began < 2
+    assert time.process_time() - started < 2

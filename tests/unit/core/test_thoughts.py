@@ -59,7 +59,7 @@ NO_MARKUP = [
 
 
 @pytest.mark.parametrize("text", THOUGHTS)
-def test_a_thought_is_no_part_of_what_is_said(text):
+def test_a_thought_is_no_part_of_the_reply(text):
     assert split_thought(text) == THOUGHTS[text]
 
 
@@ -74,7 +74,7 @@ def test_what_a_server_has_split_begins_with_the_tag_it_names():
 
 
 @pytest.mark.parametrize("text", MARKUP)
-def test_calls_that_arrive_as_text_are_told_apart(text):
+def test_calls_that_arrive_as_text_are_separated(text):
     assert split_tool_markup(f"I look.\n{text}") == ("I look.", text)
 
 
@@ -86,8 +86,8 @@ def test_calls_that_are_quoted_are_text(text):
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", [*THOUGHTS, *ANSWERS])
 def test_a_growing_text_never_shows_a_thought_that_it_opens(text, size):
-    shown = ThoughtFilter()
-    said = "".join(shown.feed(text[at : at + size]) for at in range(0, len(text), size))
+    stream = ThoughtFilter()
+    message = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))
     expected = split_thought(text)[0]
     opens = text.lstrip()[:1] in "<[◁" and "`" not in text  # a mark in quotes is known only once all has come
-    assert said == expected or not opens
+    assert message == expected or not opens

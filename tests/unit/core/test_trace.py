@@ -170,12 +170,12 @@ class Watched(Step, frozen=True, kw_only=True, weakref=True):
 def test_critical_path_keeps_no_reference_to_events():
     """A circle would keep the events of a whole run until the collector comes by."""
     events = [Watched(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
-    gone = weakref.ref(events[0])
+    reference = weakref.ref(events[0])
     gc.disable()
     try:
         assert critical_path(events) == 2.0
         del events
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentlab.core.errors import DatasetError
 from agentlab.data.datasets import load_dataset
-from support.memory_sets import QUESTIONS, SESSIONS, asked, session_row, write
+from support.memory_sets import QUESTIONS, SESSIONS, question_row, session_row, write
 from support.paths import PUBLIC
 
 
@@ -62,8 +62,8 @@ def test_questions_become_turns_and_sessions_are_sorted_by_date(tmp_path):
         dataset.memory_sessions,
     )
     assert dataset.digest != load_dataset(write(tmp_path / "less", [SESSIONS[2], *SESSIONS[:1]], QUESTIONS[2:])).digest
-    told = session_row("s", "2026-04-08 :", ("Ann", "hm"))
-    noted = load_dataset(write(tmp_path / "noted", [told], [asked("q", "hm?")]))
+    single = session_row("s", "2026-04-08 :", ("Ann", "hm"))
+    noted = load_dataset(write(tmp_path / "noted", [single], [question_row("q", "hm?")]))
     assert noted.memory_sessions["ann"][0].date == "2026-04-08", "a day whose time is missing is a date"
 
 
@@ -77,6 +77,6 @@ def test_the_public_set_loads():
 
 def test_a_session_of_one_turn_may_be_called_as_that_is(tmp_path):
     single = {**SESSIONS[0], "session_id": "note", "turns": [{"id": "note", "speaker": "Ann", "text": "I paint."}]}
-    asked = {**QUESTIONS[0], "id": "x", "evidence_ids": ["note"]}
-    dataset = load_dataset(write(tmp_path / "told", sessions=[*SESSIONS, single], questions=[asked]))
+    question_row = {**QUESTIONS[0], "id": "x", "evidence_ids": ["note"]}
+    dataset = load_dataset(write(tmp_path / "told", sessions=[*SESSIONS, single], questions=[question_row]))
     assert dataset.conversations[0].turns[0].metadata["evidence_turns"] == [["note"]]

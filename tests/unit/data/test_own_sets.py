@@ -24,11 +24,11 @@ def turns_with_evidence(dataset: Any) -> Iterator[tuple[str, Any, list[str]]]:
     texts = {document.doc_id: document.text for document in dataset.documents}
     for conversation in dataset.conversations:
         for number, turn in enumerate(conversation.turns):
-            where = f"{conversation.id} turn {number}"
+            location = f"{conversation.id} turn {number}"
             evidence = turn.metadata.get("evidence", [])
-            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), where
-            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), where
-            yield where, turn, [e["quote"] for e in evidence]
+            assert {e["doc_id"] for e in evidence} == set(turn.relevant_doc_ids), location
+            assert all(e["quote"] in texts[e["doc_id"]] for e in evidence), location
+            yield location, turn, [e["quote"] for e in evidence]
 
 
 def test_laws_match_their_card():
@@ -43,10 +43,10 @@ def test_laws_match_their_card():
 
 
 def test_every_reference_answer_of_the_laws_has_its_evidence():
-    for where, turn, _ in turns_with_evidence(LAWS):
-        assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), where
-        assert bool(turn.reference_answers) != turn.unanswerable, where
-        assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), where
+    for location, turn, _ in turns_with_evidence(LAWS):
+        assert bool(turn.relevant_doc_ids) == (turn.needs_document_lookup and not turn.unanswerable), location
+        assert bool(turn.reference_answers) != turn.unanswerable, location
+        assert not (turn.relevant_doc_ids and any(map(declines, turn.reference_answers))), location
 
 
 def test_the_demo_is_three_conversations_of_three_turns():
@@ -67,35 +67,37 @@ def test_memory_and_assistant_are_as_large_and_as_mixed_as_their_cards_say():
 
 def test_memory_questions_ask_for_current_facts_of_earlier_sessions():
     for conversation in load_dataset(OWN / "memory").conversations:
-        told = {}  # content -> session
+        session_of = {}  # content -> session
         for number, turn in enumerate(conversation.turns):
-            where = f"{conversation.id} turn {number}"
+            location = f"{conversation.id} turn {number}"
             kind, evidence = turn.metadata["kind"], turn.metadata.get("evidence", [])
-            assert (kind in ("ask", "repeat")) == bool(evidence), where
-            assert (kind == "ask") == bool(turn.reference_answers), where
-            assert (kind == "ask_unknown") == turn.unanswerable, where
-            assert all(e in told and (kind == "repeat" or told[e] < turn.session) for e in evidence), where
-            assert not set(turn.metadata.get("stale", [])) & set(told), where
+            assert (kind in ("ask", "repeat")) == bool(evidence), location
+            assert (kind == "ask") == bool(turn.reference_answers), location
+            assert (kind == "ask_unknown") == turn.unanswerable, location
+            assert all(e in session_of and (kind == "repeat" or session_of[e] < turn.session) for e in evidence), (
+                location
+            )
+            assert not set(turn.metadata.get("stale", [])) & set(session_of), location
             for expected in turn.expected_memory:
-                assert (expected.op == "update") == (expected.replaces is not None), where
-                assert (expected.op == "none") == (expected.content is None), where
+                assert (expected.op == "update") == (expected.replaces is not None), location
+                assert (expected.op == "none") == (expected.content is None), location
                 if expected.replaces is not None:
-                    del told[expected.replaces]
+                    del session_of[expected.replaces]
                 if expected.content is not None:
-                    assert expected.content not in told, where
-                    told[expected.content] = turn.session
+                    assert expected.content not in session_of, location
+                    session_of[expected.content] = turn.session
 
 
 def test_every_expected_call_of_the_assistant_fits_its_tool_and_has_a_result():
     for conversation in load_dataset(OWN / "assistant").conversations:
         required = {tool.name: set(tool.parameters["required"]) for tool in conversation.tools}
         for number, turn in enumerate(conversation.turns):
-            where = f"{conversation.id} turn {number}"
-            assert turn.no_call == (turn.expected_calls == []), where
-            assert Counter(e.name for e in turn.expected_calls) == Counter(r.name for r in turn.tool_results), where
+            location = f"{conversation.id} turn {number}"
+            assert turn.no_call == (turn.expected_calls == []), location
+            assert Counter(e.name for e in turn.expected_calls) == Counter(r.name for r in turn.tool_results), location
             for expected in turn.expected_calls:
                 given = set(expected.accepted_arguments)
-                assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), where
+                assert given == (required[expected.name] if expected.arguments_visible_in_context else set()), location
 
 
 def test_channel_matches_its_card_and_every_trap_has_its_bait():
@@ -106,12 +108,12 @@ def test_channel_matches_its_card_and_every_trap_has_its_bait():
     for question in channel.conversations:
         [turn] = question.turns
         is_master = turn.speaker.id == "master"
-        told = [said for session in channel.memory_sessions[question.memory_of] for said in session.turns]
+        texts = [lines for session in channel.memory_sessions[question.memory_of] for lines in session.turns]
         assert is_master == question.metadata["category"].startswith("master"), question.id
         assert bool(turn.reference_answers) != turn.unanswerable == (not turn.metadata), question.id
-        assert all(said.speaker != turn.speaker.name for said in told) or is_master, question.id
-        for [place] in turn.metadata.get("evidence_turns", []):
-            text = next(said.text for said in told if said.id == place)
+        assert all(lines.speaker != turn.speaker.name for lines in texts) or is_master, question.id
+        for [position] in turn.metadata.get("evidence_turns", []):
+            text = next(lines.text for lines in texts if lines.id == position)
             assert any(
                 set(answer.lower().split()) & set(text.lower().split()) for answer in turn.reference_answers
             ) or (any(answer.lower() in text.lower() for answer in turn.reference_answers)), question.id
@@ -154,12 +156,12 @@ def test_each_conversation_of_worldwide_has_an_english_counterpart_of_laws():
 
 
 def test_each_number_of_a_worldwide_answer_is_in_a_quote_of_its_turn():
-    for where, turn, quotes in turns_with_evidence(WORLDWIDE):
-        assert bool(turn.relevant_doc_ids) == ("answer" in turn.metadata), where
+    for location, turn, quotes in turns_with_evidence(WORLDWIDE):
+        assert bool(turn.relevant_doc_ids) == ("answer" in turn.metadata), location
         quoted = set().union(*map(numbers_of, quotes))
         stated = [numbers_of(answer) for answer in turn.reference_answers]
-        assert all(each <= quoted for each in stated), where
-        assert any(stated) or turn.metadata.get("answer") != "number", where
+        assert all(each <= quoted for each in stated), location
+        assert any(stated) or turn.metadata.get("answer") != "number", location
 
 
 def test_worldwide_answers_are_in_the_language_of_the_question_first():

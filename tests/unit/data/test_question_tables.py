@@ -15,7 +15,7 @@ from agentlab.core.errors import DatasetError, MissingExtra
 from agentlab.data.documents import Document
 from agentlab.data.questions import Questions, read_questions
 from support.office import write_bomb
-from support.question_tables import columns, shown
+from support.question_tables import columns, turns_of
 
 DOCUMENTS = [Document(doc_id=f"sub/{name}.md", title=name.title(), text="Text") for name in ("loans", "hours", "fees")]
 
@@ -50,7 +50,7 @@ def write_workbook(path: Path) -> Path:
 
 def test_a_workbook_keeps_numbers_as_shown_and_fills_merged_cells(tmp_path: Path) -> None:
     made = read_questions(write_workbook(tmp_path / "a.xlsx"))
-    assert [turns[0][1] for turns in shown(made)] == [["1.50"], ["01.03.2024"], ["12.5%"], ["TRUE"], []]
+    assert [turns[0][1] for turns in turns_of(made)] == [["1.50"], ["01.03.2024"], ["12.5%"], ["TRUE"], []]
     assert [each.id for each in made.conversations] == ["007", "8", "9", "10", "11"]
     assert [each.turns[0].metadata.get("category") for each in made.conversations][:4] == ["Codes"] * 3 + ["Flags"]
     assert made.lines[0].endswith("sheet 'Fragen', not 'Notes' (--sheet NAME); header in row 3")
@@ -79,7 +79,7 @@ def test_rows_that_are_not_taken_are_counted_by_cause(tmp_path: Path) -> None:
 
 def test_a_question_repeated_under_its_id_adds_an_answer(tmp_path: Path) -> None:
     made = read(tmp_path, "a.csv", "id,question,answer\n1,How many?,Eight\n1,How many?,8\n1,How many?,8\n")
-    assert shown(made) == [[("How many?", ["Eight", "8"])]]
+    assert turns_of(made) == [[("How many?", ["Eight", "8"])]]
     assert made.lines[-1] == "  repeats a question, so its answers are alternatives: 2 (row 3, 4)"
 
 
@@ -99,7 +99,7 @@ def test_answers_are_split_as_the_file_does_it(
     tmp_path: Path, cells: tuple[str, str], answers: list[list[str]]
 ) -> None:
     made = read(tmp_path, "a.csv", "question,answer\nq1?,{}\nq2?,{}\n".format(*cells))
-    assert [turns[0][1] for turns in shown(made)] == answers
+    assert [turns[0][1] for turns in turns_of(made)] == answers
     is_split = any(len(each) > 1 for each in answers) and not cells[0].startswith('"[')
     assert any("split at" in line for line in made.lines) == is_split
 
@@ -118,14 +118,14 @@ def test_a_table_without_answers_is_reported(tmp_path: Path) -> None:
 
 def test_a_separator_of_answers_can_be_named(tmp_path: Path) -> None:
     text = "question,answer\nq1?,a|b\nq2?,c # d\n"
-    assert shown(read(tmp_path, "a.csv", text, split="none"))[0] == [("q1?", ["a|b"])]
-    assert shown(read(tmp_path, "a.csv", text, split="#"))[1] == [("q2?", ["c", "d"])]
+    assert turns_of(read(tmp_path, "a.csv", text, split="none"))[0] == [("q1?", ["a|b"])]
+    assert turns_of(read(tmp_path, "a.csv", text, split="#"))[1] == [("q2?", ["c", "d"])]
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     text = "question,answer,topic\nHow?,So,Why?\n"
     made = read(tmp_path, "a.csv", text, columns={"user": "Topic", "answers": "question", "category": ""})
-    assert columns(made) == {"user": "topic", "answers": "question"} and shown(made) == [[("Why?", ["How?"])]]
+    assert columns(made) == {"user": "topic", "answers": "question"} and turns_of(made) == [[("Why?", ["How?"])]]
     with pytest.raises(DatasetError, match=r"a\.csv: --column: unknown column 'topik'\. Did you mean 'topic'"):
         read(tmp_path, "a.csv", text, columns={"user": "topik"})
     with pytest.raises(DatasetError, match="--column: unknown meaning 'usr'"):
@@ -146,7 +146,7 @@ def test_documents_are_named_by_id_file_title_or_address(tmp_path: Path) -> None
 
 def test_numbers_of_json_stay_as_written(tmp_path: Path) -> None:
     made = read(tmp_path, "a.json", '{"version": 1.0, "data": [{"q": 7, "question": "How?", "answer": 1.50}]}')
-    assert shown(made) == [[("How?", ["1.50"])]]
+    assert turns_of(made) == [[("How?", ["1.50"])]]
 
 
 @pytest.mark.parametrize(

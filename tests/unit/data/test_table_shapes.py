@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentlab.data.questions import read_questions
-from support.question_tables import columns, shown
+from support.question_tables import columns, turns_of
 
 
 def json_lines(*rows: Mapping[str, Any]) -> str:
@@ -276,4 +276,4 @@ def test_a_table_of_another_program_has_the_right_columns(tmp_path: Path, shape:
     name, content, roles, conversations = SHAPES[shape]
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     made = read_questions(tmp_path / name)
-    assert (columns(made), shown(made)) == (roles, conversations)
+    assert (columns(made), turns_of(made)) == (roles, conversations)

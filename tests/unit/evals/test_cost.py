@@ -46,13 +46,13 @@ def traced(*requests: Request, tokens: int = 1000) -> Trace:
     return trace
 
 
-def asked(*messages: Message, **more) -> Request:
+def request_of(*messages: Message, **more) -> Request:
     return Request(messages=messages, **more)
 
 
 def test_a_conversation_that_only_grows_repeats_all_of_its_last_prompt():
     first, second = (SYSTEM, user("a" * 400)), (SYSTEM, user("a" * 400), user("b" * 800))
-    uses = prefix_uses(traced(asked(*first), asked(*second)), CacheRules())
+    uses = prefix_uses(traced(request_of(*first), request_of(*second)), CacheRules())
     assert [use.broken_at for use in uses] == [None, None]
     assert uses[0].ideal == 0
     assert 480 < uses[1].ideal < 520
@@ -60,7 +60,7 @@ def test_a_conversation_that_only_grows_repeats_all_of_its_last_prompt():
 
 def test_a_changed_system_message_breaks_everything_after_it():
     changed = Message(role="system", text="s" * 200 + "t" * 200)
-    uses = prefix_uses(traced(asked(SYSTEM, user("a" * 400)), asked(changed, user("a" * 400))), CacheRules())
+    uses = prefix_uses(traced(request_of(SYSTEM, user("a" * 400)), request_of(changed, user("a" * 400))), CacheRules())
     assert uses[1].broken_at == "first system message"
     assert 200 < uses[1].ideal < 290
     assert uses[1].ideal + uses[1].lost == 1000
@@ -68,31 +68,31 @@ def test_a_changed_system_message_breaks_everything_after_it():
 
 def test_tools_precede_messages_in_a_prompt():
     tool = ToolSpec(name="search", description="d" * 400, parameters={})
-    uses = prefix_uses(traced(asked(SYSTEM, tools=(tool,)), asked(SYSTEM)), CacheRules())
+    uses = prefix_uses(traced(request_of(SYSTEM, tools=(tool,)), request_of(SYSTEM)), CacheRules())
     assert (uses[1].broken_at, uses[1].ideal < 10) == ("first system message", True)
 
 
 def test_the_nearest_of_all_earlier_prompts_counts():
-    one, other = asked(SYSTEM, user("a" * 400)), asked(user("x" * 100))
+    one, other = request_of(SYSTEM, user("a" * 400)), request_of(user("x" * 100))
     uses = prefix_uses(traced(one, other, one), CacheRules())
     assert (uses[2].ideal, uses[2].broken_at) == (1000, None)
 
 
 def test_lost_tokens_count_from_the_newest_of_equally_near_prompts():
-    grown = [asked(Message(role="system", text=f"s {n}"), *[user("a" * 400)] * n) for n in range(1, 6)]
+    grown = [request_of(Message(role="system", text=f"s {n}"), *[user("a" * 400)] * n) for n in range(1, 6)]
     uses = prefix_uses(traced(*grown), CacheRules())
     assert all(b.lost > a.lost for a, b in pairwise(uses[1:]))
 
 
 def test_a_prompt_that_is_still_being_answered_has_left_nothing_to_reuse():
-    trace = traced(*[asked(SYSTEM)] * 3)
+    trace = traced(*[request_of(SYSTEM)] * 3)
     trace.events[:] = [replace(event, start=0.0) for event in trace.events]
     assert [use.ideal for use in prefix_uses(trace, CacheRules())] == [0, 0, 0]
 
 
 def test_blocks_and_minimum_are_the_caches_own():
     def ideal(**rules):
-        return prefix_uses(traced(*[asked(SYSTEM)] * 2), CacheRules(**rules))[1].ideal
+        return prefix_uses(traced(*[request_of(SYSTEM)] * 2), CacheRules(**rules))[1].ideal
 
     assert ideal() == 1000
     assert ideal(block=128) == 896
@@ -104,7 +104,7 @@ def test_blocks_and_minimum_are_the_caches_own():
 
 @given(st.lists(st.lists(st.text("ab", max_size=6), max_size=4), max_size=6), st.integers(1, 7))
 def test_cache_serves_no_more_than_a_prompt_and_nothing_to_the_first(talks, block):
-    requests = [asked(SYSTEM, *map(user, texts)) for texts in talks]
+    requests = [request_of(SYSTEM, *map(user, texts)) for texts in talks]
     uses = prefix_uses(traced(*requests), CacheRules(block=block))
     assert len(uses) == len(talks)
     for number, use in enumerate(uses):

@@ -221,8 +221,8 @@ async def test_next_turn_sees_the_stored_chain_and_the_user_is_notified():
     await rag_only.respond(UserTurn(text="Are you sure?"), session)
     roles = [(m.role, m.text) for m in requests(session)[1].messages[1:-1]]
     assert roles == [("user", ASK.text), ("agent", ANSWER)]
-    shown = [e.text for e in session.trace.events if isinstance(e, Notice) and e.name == "reply"]
-    assert "law-11#0" in shown[0] and shown[0].startswith(ANSWER)
+    notices = [e.text for e in session.trace.events if isinstance(e, Notice) and e.name == "reply"]
+    assert "law-11#0" in notices[0] and notices[0].startswith(ANSWER)
 
 
 async def test_a_new_part_of_a_conversation_forgets_the_chain():
@@ -241,7 +241,7 @@ async def test_a_rewritten_query_is_one_more_call_in_a_phase_of_its_own():
     await rag_only.respond(ASK, session)
     session.begin_turn(1)
     await rag_only.respond(UserTurn(text="And how heavy is it?"), session)
-    assert session.index.embedder.asked == [ASK.text, "weight of the ball"]
+    assert session.index.embedder.received == [ASK.text, "weight of the ball"]
     assert [counts(session.trace.totals(turn)) for turn in (1, 2)] == [(1, 1, 0), (2, 1, 0)]
     assert list(Costs.of(session.trace.at(1)).phases) == ["rewrite", "retrieve", "answer"]
     assert requests(session)[-1].messages[-1].text.endswith("And how heavy is it?")

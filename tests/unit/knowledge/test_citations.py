@@ -113,14 +113,14 @@ def test_stripping_twice_changes_nothing_in_plain_text(text: str) -> None:
 
 
 def test_each_source_points_at_document_and_passage() -> None:
-    shown = with_sources(
+    rendered = with_sources(
         "Round.",
         [
             Citation(doc_id="d1", passage_id="d1#0", title="The\nball"),
             Citation(doc_id="d2", passage_id="d2#4", title="", marker=4),
         ],
     )
-    assert shown == (
+    assert rendered == (
         "Round.\n\nSource: The ball (document d1, passage d1#0)\nSource [4]: d2 (document d2, passage d2#4)"
     )
     assert with_sources("Round.", []) == "Round."
@@ -131,9 +131,9 @@ def test_each_source_points_at_document_and_passage() -> None:
 def test_shown_markers_and_sources_match(numbers: list[int]) -> None:
     text = "".join(f"It is so [{number}]. " for number in numbers).strip()
     citations = cite(text, PASSAGES)
-    said, _, sources = with_sources(text, citations).partition("\n\n")
+    message, _, sources = with_sources(text, citations).partition("\n\n")
     named = [int(number) for number in re.findall(r"\[(\d)\]", sources)]
-    assert set(map(int, re.findall(r"\[(\d)\]", said))) == set(named)
+    assert set(map(int, re.findall(r"\[(\d)\]", message))) == set(named)
     for number in named:
         assert f"Source [{number}]: {PASSAGES[number - 1].title} " in sources
 
@@ -143,8 +143,8 @@ def test_code_keeps_what_looks_like_a_marker() -> None:
 
 
 def test_context_is_numbered_and_fenced() -> None:
-    shown = format_context([passage(1, " Eleven players.\n", "Players"), passage(2, "Round.")])
-    assert shown == ("[1] Players\n<passage>\nEleven players.\n</passage>\n\n[2] d2\n<passage>\nRound.\n</passage>")
+    rendered = format_context([passage(1, " Eleven players.\n", "Players"), passage(2, "Round.")])
+    assert rendered == ("[1] Players\n<passage>\nEleven players.\n</passage>\n\n[2] d2\n<passage>\nRound.\n</passage>")
     assert format_context([]) == ""
 
 
@@ -156,10 +156,10 @@ HOSTILE = st.lists(
 
 @given(st.lists(st.tuples(HOSTILE, HOSTILE), max_size=4))
 def test_no_passage_breaks_out_of_its_fence(pairs: list[tuple[str, str]]) -> None:
-    shown = format_context([passage(n, text, title) for n, (title, text) in enumerate(pairs)])
-    fences = re.findall(r"<\s*/?\s*passage", shown, re.IGNORECASE)
+    rendered = format_context([passage(n, text, title) for n, (title, text) in enumerate(pairs)])
+    fences = re.findall(r"<\s*/?\s*passage", rendered, re.IGNORECASE)
     assert fences == ["<passage", "</passage"] * len(pairs)
-    headings = re.findall(r"^\s*\[(\d+)\][^\S\n]+\S", shown, re.MULTILINE)
+    headings = re.findall(r"^\s*\[(\d+)\][^\S\n]+\S", rendered, re.MULTILINE)
     assert headings == [str(n) for n in range(1, len(pairs) + 1)]
 
 

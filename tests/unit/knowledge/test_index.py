@@ -24,11 +24,11 @@ async def test_the_best_passage_comes_first(small: DocumentIndex) -> None:
     assert small.embedder is (None if small.method == "bm25" else EMBEDDER)
     assert small.documents == SMALL
     for query, doc_id in (("how heavy is a round ball", "ball"), ("halves of a match in minutes", "time")):
-        found = await search(small, query, top_k=3)
-        assert found[0].doc_id == doc_id
-        scores = [passage.score for passage in found if passage.score is not None]
+        hits = await search(small, query, top_k=3)
+        assert hits[0].doc_id == doc_id
+        scores = [passage.score for passage in hits if passage.score is not None]
         assert scores == sorted(scores, reverse=True)
-        assert len(scores) == len(found)
+        assert len(scores) == len(hits)
 
 
 async def test_passages_are_pieces_of_their_documents(small: DocumentIndex) -> None:
@@ -39,8 +39,8 @@ async def test_passages_are_pieces_of_their_documents(small: DocumentIndex) -> N
 
 
 async def test_equal_scores_keep_the_order_of_the_corpus(small: DocumentIndex) -> None:
-    found = await search(small, "green grass grows slowly", top_k=2)
-    assert [passage.id for passage in found] == ["twin#0#0", "twin#0"]
+    hits = await search(small, "green grass grows slowly", top_k=2)
+    assert [passage.id for passage in hits] == ["twin#0#0", "twin#0"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -48,12 +48,12 @@ async def test_earlier_passages_precede_at_equal_scores(tmp_path: Path, method: 
     copies = [document(f"page{n}", "The same notice stands on every page.") for n in range(300)]
     corpus = [*copies[:150], document("other", "Green grass grows slowly."), *copies[150:]]
     index = await open_index(corpus, EMBEDDER, folder=tmp_path, method=method)
-    found = await search(index, "the notice on every page", top_k=4)
-    assert [passage.doc_id for passage in found] == ["page0", "page1", "page2", "page3"]
-    assert len({passage.score for passage in found}) == 1
+    hits = await search(index, "the notice on every page", top_k=4)
+    assert [passage.doc_id for passage in hits] == ["page0", "page1", "page2", "page3"]
+    assert len({passage.score for passage in hits}) == 1
     some = [f"page{n}" for n in range(120, 260)]
-    found = await search(index, "the notice on every page", top_k=3, doc_ids=some)
-    assert [passage.doc_id for passage in found] == some[:3]
+    hits = await search(index, "the notice on every page", top_k=3, doc_ids=some)
+    assert [passage.doc_id for passage in hits] == some[:3]
 
 
 async def test_the_filter_is_applied_before_ranking(small: DocumentIndex) -> None:
@@ -74,16 +74,17 @@ async def test_any_top_k_is_fine(small: DocumentIndex) -> None:
 
 @pytest.mark.parametrize("query", ["", "the", "zzzz", "\u4e2d\u6587", "\ud800", "'; DROP TABLE x; --", "card " * 5000])
 async def test_any_query_is_answered(small: DocumentIndex, query: str) -> None:
-    found = await search(small, query, top_k=4)
-    assert all(passage.score is not None and np.isfinite(passage.score) for passage in found)
+    hits = await search(small, query, top_k=4)
+    assert all(passage.score is not None and np.isfinite(passage.score) for passage in hits)
     if small.method == "bm25" and "card" not in query:
-        assert found == (), "words that are nowhere find nothing"
+        assert hits == (), "words that are nowhere find nothing"
 
 
 async def test_searches_at_once_agree(small: DocumentIndex) -> None:
     alone = await search(small, "a yellow card", top_k=4)
     assert all(
-        found == alone for found in await asyncio.gather(*(search(small, "a yellow card", top_k=4) for _ in range(40)))
+        result == alone
+        for result in await asyncio.gather(*(search(small, "a yellow card", top_k=4) for _ in range(40)))
     )
 
 
@@ -105,10 +106,10 @@ TEXTS = st.lists(st.sampled_from(["ball", "card", "grass", "half", "round", "nin
 async def test_dense_ranks_as_exact_cosine_does(tmp_path: Path, texts: list[str], query: str) -> None:
     documents = [document(f"d{n}", text) for n, text in enumerate(texts)]
     index = await open_index(documents, EMBEDDER, folder=tmp_path, method="dense")
-    found = await search(index, query, top_k=5)
+    hits = await search(index, query, top_k=5)
     exact = (await EMBEDDER.embed(texts)) @ (await EMBEDDER.embed([query]))[0]
-    assert [p.score for p in found] == pytest.approx(sorted(exact, reverse=True)[:5], abs=2e-3)
-    order = [(-(p.score or 0), int(p.doc_id[1:])) for p in found]
+    assert [p.score for p in hits] == pytest.approx(sorted(exact, reverse=True)[:5], abs=2e-3)
+    order = [(-(p.score or 0), int(p.doc_id[1:])) for p in hits]
     assert order == sorted(order)
 
 
@@ -136,8 +137,8 @@ def test_no_filter_loses_a_passage(
         # Asked for all there are, an index ranks every passage, and nothing is passed over.
         everything = asyncio.run(search(index, query, top_k=10**6))
         of_them = [passage for passage in everything if passage.doc_id in {*doc_ids}]
-        found = asyncio.run(search(index, query, top_k=top_k, doc_ids=doc_ids))
+        hits = asyncio.run(search(index, query, top_k=top_k, doc_ids=doc_ids))
         if method == "hybrid":  # which scales over the chosen
-            assert len(found) == min(top_k, len(of_them)) and {p.doc_id for p in found} <= {*doc_ids}
+            assert len(hits) == min(top_k, len(of_them)) and {p.doc_id for p in hits} <= {*doc_ids}
         else:
-            assert found == tuple(of_them[:top_k])
+            assert hits == tuple(of_them[:top_k])

@@ -35,9 +35,9 @@ async def test_an_index_is_built_once_and_opens_fast(tmp_path: Path) -> None:
     )
     assert steps[-1] == (len(first.passages), len(first.passages))
     assert len(embedder.texts) == len(first.passages)
-    began = time.perf_counter()
+    started = time.perf_counter()
     second = await open_index(MANY, embedder, folder=tmp_path, method="hybrid")
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - started < 1
     assert len(embedder.texts) == len(first.passages), "dense and hybrid share what is on disk"
     assert await search(second, "item 49", top_k=3) == await search(second, "item 49", top_k=3)
     assert (await search(second, "item 49", top_k=1))[0].doc_id == "d7"
@@ -85,7 +85,7 @@ async def test_killed_builds_and_processes_at_once(tmp_path: Path) -> None:
     await asyncio.to_thread(other.join)
     assert ours == theirs
     assert ours[0] == "d12#0"
-    assert len(_finished(tmp_path)) == 1 and not any(tmp_path.glob("*.new")), "the killed build is gone"
+    assert len(_finished(tmp_path)) == 1 and not any(tmp_path.glob("*.new")), "the killed build was removed"
     answers.close()
     answers.join_thread()
 
@@ -124,8 +124,8 @@ async def test_a_corpus_with_next_to_nothing_in_it(
 ) -> None:
     for _ in range(2):
         index = await open_index(documents, EMBEDDER, folder=tmp_path, method=method)
-        found = await search(index, "of what", top_k=3)
-        assert len(found) <= len(index.passages)
+        hits = await search(index, "of what", top_k=3)
+        assert len(hits) <= len(index.passages)
 
 
 async def test_unusable_index_is_one_clear_line(tmp_path: Path) -> None:

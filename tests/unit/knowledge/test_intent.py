@@ -16,7 +16,7 @@ TEXTS = yaml.safe_load((Path(__file__).parents[2] / "data" / "intents.yaml").rea
 
 
 @pytest.mark.parametrize("text", TEXTS["tells"])
-def test_a_message_that_tells_is_kept(text):
+def test_a_message_with_a_fact_is_stored(text):
     assert read_intent(text) == "tells"
 
 
@@ -55,6 +55,6 @@ def test_no_fact_and_no_question_of_our_sets_is_left_out():
 
 
 @given(st.text(max_size=60), st.sampled_from(TEXTS["tells"]))
-def test_any_text_has_an_intent_and_a_told_fact_beside_it_is_kept(text, fact):
+def test_any_text_has_an_intent_and_a_fact_beside_it_is_stored(text, fact):
     assert read_intent(text) in ("tells", "asks", "greets")
     assert read_intent(f"{text}\n{fact}") == "tells"

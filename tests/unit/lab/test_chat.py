@@ -23,7 +23,7 @@ class Flow:
     name = "flow"
 
     def __init__(self) -> None:
-        self.began = asyncio.Event()
+        self.started = asyncio.Event()
         self.may_end = asyncio.Event()
         self.may_store = asyncio.Event()
         self.storing = asyncio.Event()
@@ -36,7 +36,7 @@ class Flow:
         self.most = max(self.most, self.under_way)
         try:
             session.save_message("user", turn.text)
-            self.began.set()
+            self.started.set()
             if turn.text == "wait":
                 await self.may_end.wait()
         except asyncio.CancelledError:
@@ -73,7 +73,7 @@ async def on(lab: al.Lab, event: asyncio.Event) -> None:
 async def test_next_message_waits_for_the_stopped_turn(talking):
     flow, chat, lab = talking
     first = asyncio.create_task(chat.say("wait"))
-    await on(lab, flow.began)
+    await on(lab, flow.started)
     chat.stop()
     assert (await chat.say("next")).text == "3 messages"
     assert flow.most == 1
@@ -102,7 +102,7 @@ async def _set(event: asyncio.Event) -> None:
 async def test_reset_cancels_the_reply_before_the_new_conversation(talking):
     flow, chat, lab = talking
     first = asyncio.create_task(chat.say("wait"))
-    await on(lab, flow.began)
+    await on(lab, flow.started)
     await asyncio.to_thread(chat.reset_sync)
     assert (await chat.say("fresh")).text == "1 messages"
     with pytest.raises(asyncio.CancelledError):
@@ -113,7 +113,7 @@ async def test_close_cancels_a_running_reply_and_finishes_background_work(talkin
     flow, chat, lab = talking
     await chat.say("told")
     first = asyncio.create_task(chat.say("wait"))
-    await on(lab, flow.began)
+    await on(lab, flow.started)
     await asyncio.sleep(0.02)
     await asyncio.to_thread(lab.close)
     with pytest.raises(asyncio.CancelledError):
@@ -189,7 +189,7 @@ def interrupt():
 
 def test_an_interrupt_is_raised_when_the_reply_has_put_its_things_in_order(talking, interrupt):
     flow, chat, lab = talking
-    interrupt(lab, flow.began)
+    interrupt(lab, flow.started)
     with pytest.raises(KeyboardInterrupt):
         chat.say_sync("wait")
     assert flow.under_way == 0
@@ -201,10 +201,10 @@ def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home,
         name, dimensions = "endless", 8
 
         def __init__(self) -> None:
-            self.asked = asyncio.Event()
+            self.received = asyncio.Event()
 
         async def embed(self, texts):
-            self.asked.set()
+            self.received.set()
             await asyncio.Event().wait()
 
     data = tmp_path / "set"
@@ -218,7 +218,7 @@ def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home,
         with al.Lab(
             flows=[Flow()], model=al.Scripted(["x"]), embedder=embedder, datasets=[str(data)], scorers=["similarity"]
         ) as lab:
-            interrupt(lab, embedder.asked)
+            interrupt(lab, embedder.received)
             with pytest.raises(KeyboardInterrupt):
                 lab.run_sync(out=tmp_path / "run")
         gc.collect()
@@ -226,21 +226,21 @@ def test_an_interrupt_while_answers_are_graded_leaves_no_thread_behind(own_home,
     assert not [thread for thread in left if thread.name.startswith(("asyncio", "agentlab"))]
 
 
-def test_threads_that_are_first_at_once_share_one_loop(own_home):
+def test_threads_that_start_together_share_one_loop(own_home):
     async def loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     with al.Lab(flows=[Flow()], model=al.Scripted(["x"]), embedder="hashing/hashing-64") as lab:
         together = threading.Barrier(8)
-        found: list[asyncio.AbstractEventLoop] = []
+        results: list[asyncio.AbstractEventLoop] = []
 
         def ask() -> None:
             together.wait()
-            found.append(lab.loop.run_coroutine(loop()))
+            results.append(lab.loop.run_coroutine(loop()))
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(found) == 8 and len(set(map(id, found))) == 1
+    assert len(results) == 8 and len(set(map(id, results))) == 1

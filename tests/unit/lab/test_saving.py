@@ -42,7 +42,7 @@ def test_reset_conversation_does_not_return(lab, file):
     assert opened(lab, file).turn_rows == []
 
 
-def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):
+def test_a_fork_replaces_the_content_of_the_file(lab, file):
     begins_with = opened(lab, file).turns_until(2)[:1]
     fork = lab.chat("rag_only", documents=(), database=file, begins_with=begins_with)
     assert fork.turns_until(1) == begins_with
@@ -51,15 +51,15 @@ def test_a_fork_takes_the_place_of_what_the_file_held(lab, file):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "text"),
     [
         ("chat.jsonl", '{"stored": []}\n', "chat.jsonl:1: turn"),
         ("chat.jsonl", '{"turn": {"user": "x"}, "stored": [{"role": "robot", "text": ""}]}\n', "chat.jsonl:1: stored"),
     ],
 )
-def test_unusable_file_is_one_line(lab, tmp_path, name, content, told):
+def test_unusable_file_is_one_line(lab, tmp_path, name, content, text):
     (tmp_path / name).write_text(content)
-    with pytest.raises(AgentlabError, match=told):
+    with pytest.raises(AgentlabError, match=text):
         opened(lab, tmp_path / "chat.sqlite")
 
 

@@ -18,14 +18,14 @@ def test_a_table_ranks_like_the_plain_formula_whatever_is_put_and_removed():
         table.put([Fact(id=str(number), text="t", created=NOW)], [row])
         plain[str(number)] = row
         if number % 3 == 0:
-            gone = str(random.choice(list(plain)))
-            table.erase(gone)
-            del plain[gone]
+            removed = str(random.choice(list(plain)))
+            table.erase(removed)
+            del plain[removed]
         if number % 50 == 49:
             twin = table.copy()
             twin.erase(None)
-            asked = unit(random.integers(-2, 3, 8))
-            best = sorted(plain, key=lambda name: -round(float(np.float64(plain[name]) @ np.float64(asked)), 6))
+            query = unit(random.integers(-2, 3, 8))
+            best = sorted(plain, key=lambda name: -round(float(np.float64(plain[name]) @ np.float64(query)), 6))
             for count in (1, 7, 1000):
-                assert [fact.id for fact in table.nearest(asked, count)] == best[:count]
+                assert [fact.id for fact in table.nearest(query, count)] == best[:count]
             assert [fact.id for fact in table.all()] == list(plain)

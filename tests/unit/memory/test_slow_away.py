@@ -17,19 +17,19 @@ from agentlab.memory.unavailable import UnavailableMemory, open_or_unavailable
 from support.doubles import FlatEmbedder
 
 
-class Away(StoredMemory):
+class LateMemory(StoredMemory):
     """A backend that is slow to report that it is unavailable."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("away", "nowhere", FlatEmbedder(), "user")
         self.seconds = seconds
-        self.asked = 0
+        self.received = 0
         self.is_back = False
 
     @contextmanager
     def _facts(self, *, write):
         if not self.is_back:
-            self.asked += 1
+            self.received += 1
             time.sleep(self.seconds)
             raise OSError("no route")
         yield VectorTable(self)
@@ -49,16 +49,16 @@ async def failures(memory, count=3):
 
 async def test_slow_backend_is_retried_in_the_background_alone(monkeypatch):
     monkeypatch.setattr(base, "RETRY_SECONDS", 60)
-    memory = Away(0.05)
+    memory = LateMemory(0.05)
     await failures(memory)
-    assert memory.asked == 1
+    assert memory.received == 1
     await memory.close()
 
 
 async def test_slow_backend_that_returns_is_used_again():
-    memory = Away(0.05)
+    memory = LateMemory(0.05)
     await failures(memory, 1)
-    while memory.asked < 3:
+    while memory.received < 3:
         await failures(memory, 1)
         await asyncio.sleep(0.01)
     memory.is_back = True
@@ -71,15 +71,15 @@ async def test_slow_backend_that_returns_is_used_again():
 
 
 async def test_fast_failing_backend_is_retried_each_time():
-    memory = Away(0.0)
+    memory = LateMemory(0.0)
     await failures(memory)
-    assert memory.asked == 3
+    assert memory.received == 3
 
 
-@pytest.mark.parametrize(("preload", "asked"), [(True, 1), (False, 0)])
-async def test_one_that_does_not_respond_is_opened_and_waits_for_its_return(preload, asked):
-    memory = await open_or_unavailable("away", lambda: Away(0.05), preload=preload)
-    assert isinstance(memory, Away) and memory.asked == asked
+@pytest.mark.parametrize(("preload", "embedded"), [(True, 1), (False, 0)])
+async def test_one_that_does_not_respond_is_opened_and_waits_for_its_return(preload, embedded):
+    memory = await open_or_unavailable("away", lambda: LateMemory(0.05), preload=preload)
+    assert isinstance(memory, LateMemory) and memory.received == embedded
     await memory.close()
 
 

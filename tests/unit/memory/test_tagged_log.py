@@ -91,10 +91,10 @@ def test_notes_and_half_an_entry_are_passed_over_and_kept(tmp_path, length):
     old = '<MEMORY module="ego" time="?">\nold\n</MEMORY>\n'
     log.path.write_text(f"my own note\n{old}{WHOLE[:length]}")
     log.add(entry("new"))
-    begun = [("half of it", NOON)] if length == len(WHOLE) - 1 else []
-    assert [(one.text, one.time) for one in log.entries()] == [("old", datetime.min), *begun, ("new", NOON)]
+    started = [("half of it", NOON)] if length == len(WHOLE) - 1 else []
+    assert [(one.text, one.time) for one in log.entries()] == [("old", datetime.min), *started, ("new", NOON)]
     log.remove(log.entries())
-    assert log.path.read_text().strip() == f"my own note\n{'' if begun else WHOLE[:length].strip()}".strip()
+    assert log.path.read_text().strip() == f"my own note\n{'' if started else WHOLE[:length].strip()}".strip()
 
 
 def test_half_an_entry_ends_where_the_next_one_opens_on_the_same_line(tmp_path):
@@ -116,16 +116,16 @@ def test_a_writer_that_holds_the_file_is_not_waited_for_without_end(tmp_path, mo
     monkeypatch.setattr(_tagged_log, "_WAIT", 0.05)
     log = TaggedLog(tmp_path / "long_term.txt")
     log.add(entry("old"))
-    held, done = threading.Event(), threading.Event()
+    event, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         with FileLock(log.path.with_suffix(".lock")):
-            held.set()
+            event.set()
             done.wait(20)
 
     writer = threading.Thread(target=hold)
     writer.start()
-    held.wait(20)
+    event.wait(20)
     try:
         with pytest.raises(MemoryUnavailable, match=r"long_term\.txt has been held .* for 0\.05 seconds; end it"):
             log.add(entry("new"))
@@ -144,8 +144,8 @@ def test_two_processes_lose_nothing(tmp_path):
     for writer in writers:
         writer.join()
     log = TaggedLog(path)
-    kept = [one.text for one in log.entries()] + [one.text for one in TaggedLog(log.pruned).entries()]
-    assert sorted(kept) == sorted(f"{name} {number}" for name in "ab" for number in range(20))
+    entries = [one.text for one in log.entries()] + [one.text for one in TaggedLog(log.pruned).entries()]
+    assert sorted(entries) == sorted(f"{name} {number}" for name in "ab" for number in range(20))
 
 
 def test_a_folder_that_cannot_be_used_is_one_line(tmp_path, monkeypatch):

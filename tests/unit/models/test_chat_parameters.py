@@ -18,7 +18,7 @@ from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 LOOKUP = ToolSpec(name="lookup", description="Looks things up.", parameters={"type": "object", "properties": {}})
 SCHEMA = {"type": "object", "properties": {"town": {"type": "string"}}}
-ASKED = Request(
+REQUEST = Request(
     messages=(Message(role="user", text="What is the temperature in Oslo?"),),
     temperature=0.2,
     seed=7,
@@ -26,7 +26,7 @@ ASKED = Request(
 )
 
 
-def told(message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+def refusal_row(message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
 
@@ -35,12 +35,12 @@ def extra(name: str) -> dict[str, Any]:
     return {"detail": [{**error, "input": {"seed": 1, "temperature": 0}}]}
 
 
-NO_MAX_TOKENS = told(
+NO_MAX_TOKENS = refusal_row(
     "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
     "max_tokens",
     "unsupported_parameter",
 )
-NO_TEMPERATURE = told(
+NO_TEMPERATURE = refusal_row(
     "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported.",
     "temperature",
     "unsupported_value",
@@ -51,7 +51,7 @@ def refusing(*rules: tuple[Callable[[dict[str, Any]], Any], int, Any], answer: A
     """A server that answers with the first body whose condition fits the request."""
 
     def reply(body: dict[str, Any]) -> Answer:
-        hit = next(((status, said) for holds, status, said in rules if holds(body)), None)
+        hit = next(((status, message) for holds, status, message in rules if holds(body)), None)
         return answer or text("Hi") if hit is None else {"status": hit[0], "body": hit[1]}
 
     return reply
@@ -61,7 +61,7 @@ def has(name: str) -> Callable[[dict[str, Any]], bool]:
     return lambda body: name in body
 
 
-async def ask(reply: Any, request: Request = ASKED, times: int = 2, model: str = "m") -> list[dict[str, Any]]:
+async def ask(reply: Any, request: Request = REQUEST, times: int = 2, model: str = "m") -> list[dict[str, Any]]:
     async with serving(reply) as fake:
         adapter = openai.connect(model, base_url=fake.base_url, api_key="key-of-a-test")
         try:
@@ -75,13 +75,13 @@ async def ask(reply: Any, request: Request = ASKED, times: int = 2, model: str =
 LEFT_OUT = {
     "temperature, by OpenAI": ("temperature", 400, NO_TEMPERATURE),
     "stream_options, by FastAPI": ("stream_options", 422, extra("stream_options")),
-    "stream_options, by Cohere": ("stream_options", 400, told("stream_options: Extra inputs are not permitted")),
+    "stream_options, by Cohere": ("stream_options", 400, refusal_row("stream_options: Extra inputs are not permitted")),
     "seed, by Google": (
         "seed",
         400,
         [{"error": {"code": 400, "message": 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'}}],
     ),
-    "seed, by older servers": ("seed", 400, told("Unrecognized request argument supplied: seed")),
+    "seed, by older servers": ("seed", 400, refusal_row("Unrecognized request argument supplied: seed")),
     "temperature, by xAI": (
         "temperature",
         400,
@@ -89,22 +89,22 @@ LEFT_OUT = {
     ),
     "seed, as a text": ("seed", 400, {"code": "x", "error": "Argument not supported on this model: seed"}),
     "seed, by AWS": ("seed", 400, {"message": "Malformed input request: #: extraneous key [seed] is not permitted"}),
-    "seed, by Groq": ("seed", 400, told("property 'seed' is unsupported")),
+    "seed, by Groq": ("seed", 400, refusal_row("property 'seed' is unsupported")),
     "seed, no field": ("seed", 400, {"message": "invalid request: parameter 'seed' is not a valid field"}),
-    "temperature, one value": ("temperature", 400, told("temperature: only 1 is allowed for this model")),
+    "temperature, one value": ("temperature", 400, refusal_row("temperature: only 1 is allowed for this model")),
     "temperature, for thinkers": (
         "temperature",
         422,
         {"error": "Invalid temperature: must be 1.0 for reasoning models"},
     ),
-    "streamOptions": ("stream_options", 400, told("Model y does not support parameter streamOptions.")),
+    "streamOptions": ("stream_options", 400, refusal_row("Model y does not support parameter streamOptions.")),
 }
 
 
 @pytest.mark.parametrize("case", LEFT_OUT)
 async def test_unsupported_parameter_is_left_out_and_reported_once(case, caplog):
-    name, status, said = LEFT_OUT[case]
-    first, second, third = await ask(refusing((has(name), status, said)))
+    name, status, message = LEFT_OUT[case]
+    first, second, third = await ask(refusing((has(name), status, message)))
     assert name in first and name not in second and second == third
     assert {key: value for key, value in first.items() if key != name} == second
     (line,) = [record.getMessage() for record in caplog.records]
@@ -128,22 +128,27 @@ async def test_two_parameters_are_refused_one_after_the_other(caplog):
     assert len(caplog.records) == 2
 
 
-KEPT = {
+RETAINED = {
     "out of range": (
         400,
-        told("Invalid 'temperature': decimal above maximum value. Expected a value <= 2.", "temperature"),
+        refusal_row("Invalid 'temperature': decimal above maximum value. Expected a value <= 2.", "temperature"),
     ),
-    "too large": (400, told("max_tokens is too large: 500. This model supports at most 100.", "max_tokens")),
+    "too large": (400, refusal_row("max_tokens is too large: 500. This model supports at most 100.", "max_tokens")),
     "no such model": (
         404,
-        told("The model `m` does not exist or you do not have access to it.", "model", "model_not_found"),
+        refusal_row("The model `m` does not exist or you do not have access to it.", "model", "model_not_found"),
     ),
-    "a message": (400, told("Invalid value for 'content': expected a string, got null.", "messages.[0].content")),
+    "a message": (
+        400,
+        refusal_row("Invalid value for 'content': expected a string, got null.", "messages.[0].content"),
+    ),
     "a filter": (
         400,
-        told("Rejected by our safety system: text about temperature is not allowed.", None, "content_policy_violation"),
+        refusal_row(
+            "Rejected by our safety system: text about temperature is not allowed.", None, "content_policy_violation"
+        ),
     ),
-    "no tools": (400, told("registry.ollama.ai/library/gemma:7b does not support tools")),
+    "no tools": (400, refusal_row("registry.ollama.ai/library/gemma:7b does not support tools")),
     "vLLM's default": (
         400,
         {"object": "error", "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'},
@@ -151,18 +156,18 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("case", RETAINED)
 async def test_other_bad_requests_keep_the_server_message(case):
-    status, said = KEPT[case]
+    status, message = RETAINED[case]
     bodies: list[dict[str, Any]] = []
 
     def reply(body: dict[str, Any]) -> Answer:
         bodies.append(body)
-        return {"status": status, "body": said}
+        return {"status": status, "body": message}
 
-    words = said["message"] if "message" in said else said["error"]["message"]
+    words = message["message"] if "message" in message else message["error"]["message"]
     with pytest.raises(ModelError) as caught:
-        await ask(reply, Request(**{**_fields(ASKED), "tools": (LOOKUP,)}))
+        await ask(reply, Request(**{**_fields(REQUEST), "tools": (LOOKUP,)}))
     assert words[:40] in str(caught.value) and len(bodies) == 1
 
 
@@ -175,7 +180,7 @@ async def test_a_server_that_says_the_same_again_is_not_asked_for_ever():
 
     def reply(body: dict[str, Any]) -> Answer:
         bodies.append(body)
-        return {"status": 400, "body": told("Unrecognized request argument supplied: seed")}
+        return {"status": 400, "body": refusal_row("Unrecognized request argument supplied: seed")}
 
     with pytest.raises(BadRequest, match="supplied: seed"):
         await ask(reply)
@@ -183,8 +188,10 @@ async def test_a_server_that_says_the_same_again_is_not_asked_for_ever():
 
 
 FORMATS = {
-    "DeepSeek": told("This response_format type is unavailable now"),
-    "OpenAI": told("Invalid schema for response_format 'r': 'additionalProperties' is required", "response_format"),
+    "DeepSeek": refusal_row("This response_format type is unavailable now"),
+    "OpenAI": refusal_row(
+        "Invalid schema for response_format 'r': 'additionalProperties' is required", "response_format"
+    ),
     "LM Studio": {"error": "'response_format.type' must be 'json_object' or 'text'"},
     "FastAPI": extra("response_format"),
 }
@@ -199,7 +206,7 @@ async def test_unsupported_schema_moves_into_the_prompt(case, plain_object, capl
             *(() if plain_object else ("json_object",)),
         )
 
-    request = Request(**{**_fields(ASKED), "output_schema": SCHEMA})
+    request = Request(**{**_fields(REQUEST), "output_schema": SCHEMA})
     bodies = await ask(refusing((refused, 400, FORMATS[case])), request)
     assert len(bodies) == (3 if plain_object else 4) and len(caplog.records) == (1 if plain_object else 2)
     assert bodies[-1].get("response_format") == ({"type": "json_object"} if plain_object else None)
@@ -212,12 +219,12 @@ async def test_a_choice_of_tools_is_left_out_by_its_value():
     def refused(body: dict[str, Any]) -> bool:
         return body.get("tool_choice") == "none"
 
-    said = told("deepseek-reasoner does not support this tool_choice")
-    async with serving(refusing((refused, 400, said))) as fake:
+    message = refusal_row("deepseek-reasoner does not support this tool_choice")
+    async with serving(refusing((refused, 400, message))) as fake:
         model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
         for choice in ("none", "required"):
-            asked = Request(**{**_fields(ASKED), "tools": (LOOKUP,), "tool_choice": choice})
-            await model.complete(asked, lambda piece: None)
+            request = Request(**{**_fields(REQUEST), "tools": (LOOKUP,), "tool_choice": choice})
+            await model.complete(request, lambda piece: None)
         await model.close()
     assert [body.get("tool_choice") for body in fake.seen] == ["none", None, "required"]
     assert all(len(body["tools"]) == 1 for body in fake.seen)
@@ -233,15 +240,15 @@ async def test_short_ids_of_tool_calls_go_out_where_a_server_wants_them(always, 
 
     calls = tuple(ToolCall(id=name, name="lookup", arguments={}) for name in ("call_8f14e45fceea167a", "abcdefgh1"))
     results = [Message(role="tool", text="42", tool_call_id=call.id) for call in calls]
-    asked = Request(
+    request = Request(
         messages=(Message(role="user", text="Hi"), Message(role="agent", text="", tool_calls=calls), *results)
     )
-    server = refusing((refused, 400, told(NINE)))
+    server = refusing((refused, 400, refusal_row(NINE)))
     if always:
         with pytest.raises(BadRequest, match="length of 9"):
-            await ask(server, asked)
+            await ask(server, request)
         return
-    *_, last = bodies = await ask(server, asked)
+    *_, last = bodies = await ask(server, request)
     sent = [call["id"] for call in last["messages"][1]["tool_calls"]]
     assert sent == [message["tool_call_id"] for message in last["messages"][2:4]] and sent[1] == "abcdefgh1"
     assert len(sent[0]) == 9 and sent[0].isalnum() and len(bodies) == 3
@@ -255,9 +262,9 @@ async def test_parameter_refused_by_one_model_is_sent_to_another():
             model = openai.connect(name, base_url=fake.base_url, api_key="key-of-a-test")
             if name == "one":
                 with pytest.raises(BadRequest):
-                    await model.complete(ASKED, lambda piece: None)
+                    await model.complete(REQUEST, lambda piece: None)
             else:
-                await model.complete(ASKED, lambda piece: None)
+                await model.complete(REQUEST, lambda piece: None)
             await model.close()
     assert fake.seen[-1]["model"] == "two" and fake.seen[-1]["temperature"] == 0.2
 
@@ -277,11 +284,11 @@ async def test_a_model_whose_thought_left_no_room_is_asked_again_with_room(caplo
 
     async with serving(reply) as fake:
         model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
-        found = [await model.complete(ASKED, lambda piece: None) for _ in range(2)]
+        completions = [await model.complete(REQUEST, lambda piece: None) for _ in range(2)]
         await model.close()
     assert [body["max_tokens"] for body in fake.seen] == [500, 4500, 4500]
-    assert [completion.text for completion in found] == ["Hi", "Hi"]
-    assert [c.usage.output_tokens for c in found] == [509, 9], "what was thought in vain is paid for"
+    assert [completion.text for completion in completions] == ["Hi", "Hi"]
+    assert [c.usage.output_tokens for c in completions] == [509, 9], "what was thought in vain is paid for"
     assert len(caplog.records) == 1 and "4000 tokens" in caplog.text
 
 
@@ -291,7 +298,7 @@ async def test_a_reply_that_thought_ate_says_so(says_how_much, caplog):
         thought = {"deltas": [{"content": "<think>Oslo lies"}], "finish": "length"}
         return eaten(body["max_tokens"]) if says_how_much else thought
 
-    request = Request(**{**_fields(ASKED), "thought_tokens": 100})
+    request = Request(**{**_fields(REQUEST), "thought_tokens": 100})
     async with serving(reply) as fake:
         model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
         completion = await model.complete(request, lambda piece: None)
@@ -314,11 +321,11 @@ def test_gpt_5_mini_runs_with_default_settings_and_each_may_be_null(
         with al.Lab(
             model="openai/gpt-5-mini", datasets=[str(data)], embedder="hashing/hashing-64", flows=["rag_only"], **spec
         ) as lab:
-            found = lab.run_sync(out=tmp_path / "run").summary
-    assert (found["status"], found["flows"]["rag_only"]["errors"]) == ("complete", 0)
-    said = [record for record in caplog.records if record.name.startswith("agentlab.models")]
+            summary = lab.run_sync(out=tmp_path / "run").summary
+    assert (summary["status"], summary["flows"]["rag_only"]["errors"]) == ("complete", 0)
+    texts = [record for record in caplog.records if record.name.startswith("agentlab.models")]
     if generation:
-        assert not said and not {"temperature", "seed", "max_tokens", "max_completion_tokens"} & set(fake.seen[0])
+        assert not texts and not {"temperature", "seed", "max_tokens", "max_completion_tokens"} & set(fake.seen[0])
     else:
-        assert len(said) == 2 and len(fake.seen) == 8
+        assert len(texts) == 2 and len(fake.seen) == 8
         assert fake.seen[-1]["max_completion_tokens"] == 4256 and "temperature" not in fake.seen[-1]

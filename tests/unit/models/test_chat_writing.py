@@ -56,7 +56,7 @@ def plain(body: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 CALLED = ("assistant", None)
-TAKEN = {
+ACCEPTED = {
     "a failed turn": ([system("S"), user("One?"), user("Two?")], [("system", "S"), ("user", "One?\n\nTwo?")]),
     "empty replies": (
         [user("One?"), agent(), user("Two?"), agent("  \n"), user("Three?")],
@@ -127,20 +127,20 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("case", TAKEN)
+@pytest.mark.parametrize("case", ACCEPTED)
 async def test_history_has_a_form_that_every_server_accepts(case):
-    told, expected = TAKEN[case]
-    assert plain(await sent(*told)) == expected
+    message, expected = ACCEPTED[case]
+    assert plain(await sent(*message)) == expected
 
 
-async def test_a_call_that_was_broken_off_is_answered_where_it_stands():
+async def test_a_cancelled_call_is_answered_in_its_position():
     body = await sent(user("Look."), agent("", lookup("a"), lookup("b")), result("a"), user("And?"))
     answers = [(m["tool_call_id"], m["content"]) for m in body["messages"] if m["role"] == "tool"]
     assert answers == [("a", "42"), ("b", "Error: the call was interrupted before it had a result.")]
 
 
 @pytest.mark.parametrize("written", ['{"q": "a "b""}', "null", "[]", '{"y": NaN}'])
-async def test_arguments_are_an_object_and_what_was_written_stands_in_the_result(written):
+async def test_arguments_are_an_object_and_the_result_has_the_written_text(written):
     body = await sent(user("Look."), agent("", lookup("a", malformed=written)), result("a", "Error: no JSON"))
     _, called, answered = body["messages"]
     assert called["tool_calls"][0]["function"]["arguments"] == "{}"
@@ -162,9 +162,9 @@ async def test_a_long_id_is_short_on_the_wire_and_the_same_for_call_and_result()
 
 async def test_only_requested_server_data_is_sent_back():
     thought = agent("", lookup("a", extra={"openai": {"google": {"thought_signature": "c2ln"}}}))
-    kept = {"openai": {"reasoning_content": "I need the tool."}, "gemini": {"parts": []}}
-    told = Message(role="agent", tool_calls=thought.tool_calls, extra=kept)
-    body = await sent(user("Look."), told, result("a"), own={"reasoning_content"})
+    row = {"openai": {"reasoning_content": "I need the tool."}, "gemini": {"parts": []}}
+    message = Message(role="agent", tool_calls=thought.tool_calls, extra=row)
+    body = await sent(user("Look."), message, result("a"), own={"reasoning_content"})
     called = body["messages"][1]
     assert called["reasoning_content"] == "I need the tool." and "gemini" not in called
     assert called["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "c2ln"}}
@@ -179,22 +179,22 @@ async def test_a_thought_beside_a_call_goes_back_though_it_is_empty_and_none_doe
     answers = iter([{**calling, "finish": "tool_calls"}, text("42.")])
     async with serving(lambda body: next(answers)) as fake:
         model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
-        said = await model.complete(Request(messages=(user("Look."),), tools=(LOOKUP,)), lambda piece: None)
-        asked = Request(messages=(user("Look."), said.message, result("a")), tools=(LOOKUP,))
-        await model.complete(asked, lambda piece: None)
+        completion = await model.complete(Request(messages=(user("Look."),), tools=(LOOKUP,)), lambda piece: None)
+        request = Request(messages=(user("Look."), completion.message, result("a")), tools=(LOOKUP,))
+        await model.complete(request, lambda piece: None)
         await model.close()
     assert fake.seen[-1]["messages"][1].get("reasoning_content") == thought
 
 
 @pytest.mark.parametrize("tools", [(LOOKUP,), ()], ids=["listed", "not listed"])
 async def test_tools_stay_listed_where_none_may_be_called(tools):
-    told = [user("Look."), agent("", lookup("a")), result("a"), agent("It is 42."), user("Sum up.")]
-    body = await sent(*told, tools=tools, tool_choice="none")
+    texts = [user("Look."), agent("", lookup("a")), result("a"), agent("It is 42."), user("Sum up.")]
+    body = await sent(*texts, tools=tools, tool_choice="none")
     assert ([tool["function"]["name"] for tool in body["tools"]], body["tool_choice"]) == (["lookup"], "none")
 
 
 @given(histories(), st.booleans())
-def test_any_history_is_taken_and_nothing_said_is_lost(history, begins_with_system_text):
+def test_any_history_is_accepted_and_no_text_is_lost(history, begins_with_system_text):
     messages = [system("S")] * begins_with_system_text + list(history.request_messages())
     model = openai.connect("any", base_url="http://127.0.0.1", api_key="key-of-a-test")
     body = model.translate(Request(messages=messages))

@@ -44,13 +44,13 @@ def fetched(name: str) -> Path:
 def test_the_first_download_shows_its_hash_and_later_ones_need_no_hub(hub: Hubs, capsys: pytest.CaptureFixture[str]):
     assert main(["pull", f"local/{NAME}"]) == 0
     assert f"local/{NAME}@{SHA256}" in capsys.readouterr().out
-    requests = len(hub.asked)
+    requests = len(hub.received)
     assert fetched(NAME).read_bytes() == DATA and fetched(f"{NAME}@{SHA256}").read_bytes() == DATA
-    assert len(hub.asked) == requests
+    assert len(hub.received) == requests
     for command in (["list", "models"], ["doctor"]):
         main(command)
-        shown = capsys.readouterr().out
-        assert NAME in shown and SHA256[:12] in shown
+        output = capsys.readouterr().out
+        assert NAME in output and SHA256[:12] in output
 
 
 def test_other_bytes_than_the_pinned_ones_are_refused(hub: Hubs) -> None:
@@ -73,7 +73,7 @@ def test_a_hub_that_fails_and_a_switch_that_forbids_downloads_are_one_line(
     monkeypatch.setenv("AGENTLAB_OFFLINE", "1")
     with pytest.raises(WeightsError, match="AGENTLAB_OFFLINE forbids the download"):
         fetched(NAME)
-    assert not hub.asked
+    assert not hub.received
 
 
 @pytest.mark.parametrize(

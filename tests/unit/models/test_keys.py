@@ -156,14 +156,14 @@ class Ringing:
     name, parallel = "ringing", None
 
     def __init__(self, keys, error):
-        self.error, self.asked, self.now = error, [], 0.0
+        self.error, self.received, self.now = error, [], 0.0
         self.ring = KeyRing(keys, clock=lambda: self.now)
 
     async def complete(self, request, emit):
         key = self.ring.next_key()
-        self.asked.append(key)
+        self.received.append(key)
         self.now += 0.1
-        raise BadRequest("asked for ever") if len(self.asked) > 50 else self.ring.report_failure(key, self.error)
+        raise BadRequest("asked for ever") if len(self.received) > 50 else self.ring.report_failure(key, self.error)
 
 
 @pytest.mark.parametrize("retry_after", [0.0, 1.0])
@@ -171,7 +171,7 @@ async def test_keys_with_no_retry_pause_do_not_alternate_forever(retry_after, pa
     model = Ringing(["a", "b"], RateLimited("slow down", "ringing", retry_after))
     with pytest.raises(RateLimited, match="slow down"):
         await session_with(model, retries=3).complete(HELLO.messages)
-    assert model.asked[:2] == ["a", "b"] and len(model.asked) == 2 + 3, "each key once, then as often as is retried"
+    assert model.received[:2] == ["a", "b"] and len(model.received) == 2 + 3, "each key once, then retries"
     assert len(pauses) == 3 and all(0.5 < pause <= 1 for pause in pauses), "until the first of them is back"
 
 
@@ -179,7 +179,7 @@ async def test_keys_with_no_retry_pause_do_not_alternate_forever(retry_after, pa
 async def test_limited_key_is_awaited_if_the_other_is_refused(order, pauses):
     """One is rate-limited for two seconds, the other is refused."""
     errors = [RateLimited("slow down", "m", retry_after=2.0), Refused("no quota", "m")]
-    now, asked = [0.0], []
+    now, requests = [0.0], []
     ring = KeyRing(["a", "b"], clock=lambda: now[0])
 
     class Provider:
@@ -187,11 +187,11 @@ async def test_limited_key_is_awaited_if_the_other_is_refused(order, pauses):
 
         async def complete(self, request, emit):
             key = ring.next_key()
-            asked.append(key)
+            requests.append(key)
             if pauses:
                 now[0] = pauses[-1]
                 return Completion(message=Message(role="agent", text="Hi"))
-            raise ring.report_failure(key, errors[(len(asked) - 1 + order) % 2])
+            raise ring.report_failure(key, errors[(len(requests) - 1 + order) % 2])
 
     reply = await session_with(Provider(), retries=3).complete(HELLO.messages)
     assert reply.message.text == "Hi" and pauses == [2.0]
@@ -218,22 +218,22 @@ async def test_the_last_of_the_keys_that_are_refused_ends_the_call_at_once():
     model = Ringing(["a", "b", "c"], Refused("no quota", "ringing"))
     with pytest.raises(Refused, match="no quota"):
         await session_with(model, retries=3).complete(HELLO.messages)
-    assert model.asked == ["a", "b", "c"]
+    assert model.received == ["a", "b", "c"]
 
 
 async def test_slow_keys_do_not_take_turns_for_ever(monkeypatch):
     class Slow:
         name, parallel = "slow", None
-        asked, now = 0, 0.0
+        received, now = 0, 0.0
 
         def __init__(self):
             self.ring = KeyRing(["a", "b"], clock=lambda: self.now)
 
         async def complete(self, request, emit):
             key = self.ring.next_key()
-            self.asked += 1
+            self.received += 1
             self.now += 1.5
-            if self.asked > 50:
+            if self.received > 50:
                 raise BadRequest("asked for ever")
             raise self.ring.report_failure(key, RateLimited("slow down", self.name, 0.0))
 
@@ -242,7 +242,7 @@ async def test_slow_keys_do_not_take_turns_for_ever(monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["sk-abc\r\n", " sk-abc", "Bearer sk-abc", "\ufeffsk-abc\u200b"])
-def test_what_stands_around_a_key_is_left_out(monkeypatch, given):
+def test_text_around_a_key_is_left_out(monkeypatch, given):
     monkeypatch.setenv("OPENAI_API_KEY", given)
     assert server_and_keys("openai", "OPENAI_API_KEY", " http://127.0.0.1:1/v1/ ", None)[1].keys == ("sk-abc",)
 

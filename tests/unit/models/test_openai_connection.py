@@ -62,10 +62,10 @@ async def test_a_slash_at_the_end_of_the_address_and_a_query_do_no_harm():
 
 
 async def test_calls_use_the_proxy_of_the_environment(monkeypatch):
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def relay(request: web.Request) -> web.Response:
-        asked.append(str(request.url))
+        requests.append(str(request.url))
         choice = '{"choices": [{"delta": {"content": "by proxy"}, "finish_reason": "stop"}]}'
         return web.Response(text=f"data: {choice}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
 
@@ -79,7 +79,7 @@ async def test_calls_use_the_proxy_of_the_environment(monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{runner.addresses[0][1]}")
         monkeypatch.delenv("no_proxy", raising=False)
         assert await ask("http://model.invalid/v1") == ["by proxy"]
-        assert asked == ["http://model.invalid/v1/chat/completions"]
+        assert requests == ["http://model.invalid/v1/chat/completions"]
         async with serving(lambda body: text("directly")) as fake:
             monkeypatch.setenv("no_proxy", "127.0.0.1")
             assert await ask(fake.base_url) == ["directly"]
@@ -143,12 +143,12 @@ def test_events_are_the_same_however_the_packets_are_cut(data, line_end, before,
     sent = b"".join(before.replace(b"%b", line_end) + b"data: " + d + line_end * 2 for d in data)
     if ends_in_the_middle:
         sent += b"data: last"
-    reader, found = SseParser(), list[bytes]()
+    reader, result = SseParser(), list[bytes]()
     for size in sizes:
         piece, sent = sent[:size], sent[size:]
-        found += reader.feed(piece) if piece else []
-    found += (reader.feed(sent) if sent else []) + reader.feed(b"")
-    assert found == data + ([b"last"] if ends_in_the_middle else [])
+        result += reader.feed(piece) if piece else []
+    result += (reader.feed(sent) if sent else []) + reader.feed(b"")
+    assert result == data + ([b"last"] if ends_in_the_middle else [])
 
 
 def test_data_after_the_end_is_ignored():

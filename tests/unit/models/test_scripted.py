@@ -36,7 +36,7 @@ async def test_a_file_holds_every_kind_of_reply(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "text"),
     [
         ("replies: [", "not YAML"),
         ("[a]", "Expected `object`"),
@@ -48,9 +48,9 @@ async def test_a_file_holds_every_kind_of_reply(tmp_path: Path) -> None:
         ("replies: [{tool_calls: [{nam: a}]}]", "Unexpected keyword argument 'nam'"),
     ],
 )
-def test_invalid_script_is_one_line(tmp_path: Path, written: str, said: str) -> None:
+def test_invalid_script_is_one_line(tmp_path: Path, written: str, text: str) -> None:
     script = tmp_path / "script.yaml"
     script.write_text(written)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=text) as caught:
         connect(str(script))
     assert "\n" not in str(caught.value) and str(script) in str(caught.value)

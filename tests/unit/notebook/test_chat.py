@@ -131,9 +131,9 @@ async def test_untrusted_text_is_never_html(lab_over):
     evil_call = call("lookup_documents", document_names=[], query=EVIL)
     chat = ChatWidget(lab_over(Scripted([evil_call, f"{EVIL} 7.32 m wide [1]", EVIL]), flows=["tools"]))
     await chat.say(EVIL)
-    shown = everything(chat)
-    assert shown.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
-    assert "<script" not in shown
+    rendered = everything(chat)
+    assert rendered.count("&lt;script&gt;") > 5, "question, call, passage, title, reply"
+    assert "<script" not in rendered
     assert "&lt;script&gt;" in chat.turns[-1].reply.value, "the cited title"
 
 
@@ -212,8 +212,8 @@ async def test_another_flow_or_model_or_clear_begins_a_new_conversation(lab_over
 
 async def test_a_model_that_no_flow_of_the_lab_uses_gets_a_lab_of_its_own(lab_over, tmp_path):
     async def parrot(turn, session):
-        said = await session.complete([al.Message(role="user", text=turn.text)])
-        return al.Reply(text=f"parrot: {said.message.text}")
+        completion = await session.complete([al.Message(role="user", text=turn.text)])
+        return al.Reply(text=f"parrot: {completion.message.text}")
 
     script = tmp_path / "other.yaml"
     script.write_text("loop: true\nreplies: [from the other model]\n", encoding="utf-8")
@@ -308,7 +308,7 @@ async def test_facts_are_stored_listed_and_deleted_by_typed_commands(lab_over, t
     model = Scripted(["Noted."], loop=True)
     lab = lab_over(model, flows=["chatbox"], memory="sqlite")
     chat = ChatWidget(lab, documents=(), memory=tmp_path / "kept", speaker="Ann:7")
-    for typed, shown in (
+    for typed, rendered in (
         ("/remember I am allergic to nuts", "kept: I am allergic to nuts"),
         ("/memory", "told by Ann  I am allergic to nuts"),
         ("/forget 2", "name one of 1 facts"),
@@ -318,7 +318,7 @@ async def test_facts_are_stored_listed_and_deleted_by_typed_commands(lab_over, t
         chat.ask.value = typed
         chat.send_button.click()
         await asyncio.wrap_future(chat.answering)
-        assert shown in everything(chat) and not chat.send_button.disabled
+        assert rendered in everything(chat) and not chat.send_button.disabled
     assert chat.turns == [] and model.requests == [], "no command is a message"
     await chat.say("/remembering is hard")
     assert len(chat.turns) == 1

@@ -19,30 +19,30 @@ from support.widgets import ANSWER, EVIL, LOOKUP, Slow, everything, until
 
 async def test_show_flows_puts_every_call_of_every_flow_side_by_side(lab_over):
     lab = lab_over(Scripted([f"{ANSWER} {EVIL}", LOOKUP, "Seven metres.", "No idea.", ANSWER]))
-    shown = await notebook.show_flows(lab, "How wide is a goal?")
-    text = repr(shown)
-    assert [answer.flow for answer in shown.answers] == ["rag_only", "tools", "tools_rag_fallback"]
+    view = await notebook.show_flows(lab, "How wide is a goal?")
+    text = repr(view)
+    assert [answer.flow for answer in view.answers] == ["rag_only", "tools", "tools_rag_fallback"]
     assert text.index("select_tool: calls lookup_documents") < text.index(
         "tool: lookup_documents(document_names=[], query="
     )
     assert text.index("decision: fallback needed? yes") < text.index("fallback: ")
     assert "    = Seven metres.\n" in text
-    for answer in shown.answers:
+    for answer in view.answers:
         totals = answer.trace.totals()
         assert f"{totals.input_tokens} in, {totals.output_tokens} out" in str(answer).splitlines()[-1]
-    html = shown._repr_html_()
+    html = view._repr_html_()
     assert html.count("<td") == 3 and "<script" not in html and "&lt;script&gt;" in html
-    assert shown["tools"].reply.text == "Seven metres."
+    assert view["tools"].reply.text == "Seven metres."
     with pytest.raises(al.AgentlabError, match="unknown flow of this comparison 'tool'"):
-        shown["tool"]
+        view["tool"]
 
 
 def test_show_flows_sync_and_a_flow_that_fails_does_not_hide_the_others(lab_over):
     lab = lab_over(Scripted([Refused(f"no {EVIL}"), ANSWER]), flows=["rag_only", "tools"])
-    shown = notebook.show_flows_sync(lab, "How wide is a goal?")
-    assert shown["rag_only"].reply is None and "    ! no" in repr(shown)
-    assert shown["tools"].reply.text == ANSWER
-    assert "<script" not in shown._repr_html_()
+    view = notebook.show_flows_sync(lab, "How wide is a goal?")
+    assert view["rag_only"].reply is None and "    ! no" in repr(view)
+    assert view["tools"].reply.text == ANSWER
+    assert "<script" not in view._repr_html_()
 
 
 async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_over):
@@ -56,9 +56,9 @@ async def test_columns_fill_while_the_flows_work_and_stop_keeps_what_came(lab_ov
     assert "agentlab-running" in page and "waiting for the flow before it" in page and "three" not in page
     await until(lambda: " · 1 s" in everything(columns))
     columns.stop_button.click()
-    shown = await answering
-    assert [answer.error for answer in shown.answers] == ["stopped", "stopped"]
-    assert "one two" in shown._repr_html_() and "agentlab-running" not in shown._repr_html_()
+    rendered = await answering
+    assert [answer.error for answer in rendered.answers] == ["stopped", "stopped"]
+    assert "one two" in rendered._repr_html_() and "agentlab-running" not in rendered._repr_html_()
     assert all("stopped" in turn.footer.value for turn in columns.turns)
-    assert shown["rag_only"].trace.totals().input_tokens is None, "what was broken off is not known"
-    assert shown["second"].trace.totals().llm_calls == 0
+    assert rendered["rag_only"].trace.totals().input_tokens is None, "what was cancelled is not known"
+    assert rendered["second"].trace.totals().llm_calls == 0

@@ -13,7 +13,7 @@ import pytest
 from agentlab import notebook
 from agentlab.lab.lab import Lab
 from agentlab.notebook.compare import show_flows
-from support.mcp_servers import OURS, gone, is_alive
+from support.mcp_servers import OURS, has_ended, is_alive
 from support.paths import TESTS
 from support.widgets import Slow, until
 
@@ -59,10 +59,10 @@ async def test_widgets_that_are_closed_in_the_middle_of_it_leave_nothing(lab_ove
     await until(lambda: all("two" in turn.text for turn in chat.questions[0][1]))
     assert len(psutil.Process().children(recursive=True)) > len(children), "the server of the tools runs"
     chat.close()
-    shown = asyncio.create_task(show_flows(lab, "How wide?"))
-    await until(lambda: bool(lab._chats) or shown.done())
-    shown.cancel()
-    await asyncio.gather(shown, return_exceptions=True)
+    view = asyncio.create_task(show_flows(lab, "How wide?"))
+    await until(lambda: bool(lab._chats) or view.done())
+    view.cancel()
+    await asyncio.gather(view, return_exceptions=True)
     for _ in range(500):
         if await tasks(lab) <= alone + SERVER_TASKS:
             break
@@ -84,15 +84,15 @@ def test_a_kernel_that_ends_takes_the_processes_with_it(dataset, tmp_path, own_h
 
     source = IN_A_KERNEL.format(paths=[str(TESTS), str(TESTS.parent)], data=str(dataset), mcp=servers(tmp_path))
     manager, client = start_new_kernel()
-    said: list[str] = []
+    texts: list[str] = []
     try:
         client.execute_interactive(
-            source, timeout=60, output_hook=lambda message: said.append(message["content"].get("text", ""))
+            source, timeout=60, output_hook=lambda message: texts.append(message["content"].get("text", ""))
         )
-        pids = [int(pid) for pid in "".join(said).split()]
+        pids = [int(pid) for pid in "".join(texts).split()]
         assert pids and all(map(is_alive, pids))
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=killed)
     for pid in pids:
-        assert asyncio.run(gone(pid))
+        assert asyncio.run(has_ended(pid))

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from agentlab.session.history import History
 
-SAID = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text())
+MESSAGE = st.tuples(st.sampled_from(["user", "agent", "system"]), st.text())
 
 
-@given(st.lists(SAID, max_size=12), st.none() | st.integers(0, 15))
-def test_a_chain_is_the_last_messages_in_their_order(said, limit):
+@given(st.lists(MESSAGE, max_size=12), st.none() | st.integers(0, 15))
+def test_a_chain_is_the_last_messages_in_their_order(messages, limit):
     """A message may contain half a surrogate pair; it is stored in a valid form."""
     history = History()
-    for role, text in said:
+    for role, text in messages:
         history.save(role, text, "Ann")
-    stored = [(role, text.encode("utf-8", "replace").decode(), "Ann") for role, text in said]
+    stored = [(role, text.encode("utf-8", "replace").decode(), "Ann") for role, text in messages]
     chain = [(message.role, message.text, message.name) for message in history.chain(limit)]
     assert chain == (stored if limit is None else stored[max(0, len(stored) - limit) :])
 

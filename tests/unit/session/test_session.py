@@ -148,9 +148,9 @@ async def test_parallel_work_joins_and_latency_is_its_longest_branch():
     await session.complete(HELLO)
     events = session.trace.events
     assert set(events[-1].after) == {e.id for e in events if e.kind == "tool"}
-    asked = sum(e.seconds for e in events if e.kind == "model_call")
+    request = sum(e.seconds for e in events if e.kind == "model_call")
     longest = max(e.seconds for e in events if e.kind == "tool")
-    assert critical_path(events) == pytest.approx(asked + longest) and longest >= 0.06
+    assert critical_path(events) == pytest.approx(request + longest) and longest >= 0.06
 
 
 @pytest.mark.slow

@@ -29,5 +29,5 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[Engine]:
     monkeypatch.setattr("ddgs.DDGS", Engine)
     # The pages that it finds are on this machine, which is refused otherwise.
     monkeypatch.setattr("agentlab.tools.web.read_page", functools.partial(read_page, allowed=anywhere))
-    Engine.found, Engine.asked = (), []
+    Engine.results, Engine.received = (), []
     return Engine

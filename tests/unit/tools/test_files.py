@@ -84,12 +84,12 @@ OUTSIDE = [
 @pytest.mark.parametrize("path", OUTSIDE)
 async def test_both_tools_refuse_paths_outside_the_workspace(workspace, path):
     session = files(workspace)
-    for told in (
+    for text in (
         await call(session, "read_file", file_path=path),
         await call(session, "write_file", file_path=path, content="changed"),
     ):
-        assert told.startswith(("Error: read_file: file_path: ", "Error: write_file: file_path: ")), told
-        assert "SECRET" not in told and "\n" not in told and len(told) < 500
+        assert text.startswith(("Error: read_file: file_path: ", "Error: write_file: file_path: ")), text
+        assert "SECRET" not in text and "\n" not in text and len(text) < 500
     outside = workspace.parent / "outside"
     assert [(file.name, file.read_text()) for file in outside.iterdir()] == [("secret.txt", "SECRET")]
     assert (workspace / "sub" / "in.txt").read_text() != "changed"
@@ -116,11 +116,11 @@ def test_a_device_inside_the_workspace_is_refused(workspace):
     except PermissionError:
         pytest.skip("only root may make a device")
     session = files(workspace)
-    for told in (
+    for text in (
         asyncio.run(call(session, "read_file", file_path="zero")),
         asyncio.run(call(session, "write_file", file_path="zero", content="x")),
     ):
-        assert "is a device, a pipe or a link" in told
+        assert "is a device, a pipe or a link" in text
     assert stat.S_ISCHR((workspace / "zero").stat().st_mode)
 
 
@@ -182,22 +182,22 @@ async def test_a_link_that_is_put_there_after_the_check_leads_nowhere(workspace,
     stat_of, resolve = os.stat, os.path.realpath
 
     def swap():
-        place = workspace / swapped
-        if not place.is_symlink():
-            place.rename(workspace / "aside")
-            place.symlink_to(outside / "in.txt" if swapped == "sub/in.txt" else outside)
+        position = workspace / swapped
+        if not position.is_symlink():
+            position.rename(workspace / "aside")
+            position.symlink_to(outside / "in.txt" if swapped == "sub/in.txt" else outside)
 
     def looked_at_then_swapped(path, **options):
-        found = stat_of(path, **options)
+        match = stat_of(path, **options)
         if "dir_fd" in options:
             swap()
-        return found
+        return match
 
     def resolved_then_swapped(path):
-        found = resolve(path)
-        if found.endswith("/sub/in.txt"):
+        match = resolve(path)
+        if match.endswith("/sub/in.txt"):
             swap()
-        return found
+        return match
 
     if swapped == "sub/in.txt":
         monkeypatch.setattr(os, "stat", looked_at_then_swapped)
@@ -217,11 +217,11 @@ async def test_a_pipe_that_is_put_there_after_the_check_does_not_hang(workspace,
     stat_of = os.stat
 
     def looked_at_then_swapped(path, **options):
-        found = stat_of(path, **options)
+        match = stat_of(path, **options)
         if "dir_fd" in options:
             (workspace / "sub" / "in.txt").unlink()
             os.mkfifo(workspace / "sub" / "in.txt")
-        return found
+        return match
 
     monkeypatch.setattr(os, "stat", looked_at_then_swapped)
     result = await asyncio.wait_for(call(files(workspace), "read_file", file_path="sub/in.txt"), 5)

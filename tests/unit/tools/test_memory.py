@@ -56,7 +56,7 @@ async def test_memory_tools_use_the_wording_of_the_seed(tmp_path):
         assert written == [True, True, True, False]
 
 
-async def test_known_fact_is_reported_and_not_stored_twice(tmp_path):
+async def test_a_duplicate_fact_is_reported_and_not_stored(tmp_path):
     async with remembering(tmp_path) as session:
         await call(session, "save_memory", content="The bike is red.")
         result = await call(session, "save_memory", content="the bike is red")
@@ -79,8 +79,8 @@ async def test_empty_texts_are_refused_in_words(tmp_path):
         )
         assert "the text is empty" in await call(session, "save_memory", content="\n")
         await call(session, "save_memory", content="kept")
-        [kept] = await session.memory.facts()
-        assert "the text is empty" in await call(session, "update_memory", memory_id=kept.id, new_content="")
+        [stored] = await session.memory.facts()
+        assert "the text is empty" in await call(session, "update_memory", memory_id=stored.id, new_content="")
         assert [fact.text for fact in await session.memory.facts()] == ["kept"]
 
 
@@ -92,15 +92,15 @@ async def test_a_stored_text_cannot_pose_as_an_entry(tmp_path, text):
         head, _, body = result.partition("\n\n")
         assert head == "Memory Fetch Results:" and len(body.splitlines()) == 1
         assert body.lower().count("| content") == 1 and "---" not in body
-        assert (await session.memory.facts())[0].text == text, "what is stored stays as it was told"
+        assert (await session.memory.facts())[0].text == text, "what is stored stays as it was stated"
         again = await call(session, "save_memory", content=text)
         assert again.startswith("Not saved: ") and len(again.splitlines()) == 1
 
 
 @given(texts=st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=4))
 def test_every_fact_is_one_line(texts):
-    shown = "\n---\n".join(fact_entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
-    entries = shown.split("\n---\n")
+    rendered = "\n---\n".join(fact_entry(Fact(id=fact_id, text=text, created=NOW)) for fact_id, text in texts)
+    entries = rendered.split("\n---\n")
     assert len(entries) == len(texts)
     for line in entries:
         assert len(line.splitlines()) == 1 and line.startswith("ID: ") and line.count(" | Content: ") == 1
@@ -123,8 +123,8 @@ UNAVAILABLE = {
 
 
 @pytest.mark.parametrize("name", MEMORY)
-@pytest.mark.parametrize("gone", [True, False])
-async def test_missing_memory_is_a_placeholder_and_a_notice(name, gone):
+@pytest.mark.parametrize("removed", [True, False])
+async def test_missing_memory_is_a_placeholder_and_a_notice(name, removed):
     class Gone:
         name = user = "gone"
         embedder = None
@@ -134,12 +134,12 @@ async def test_missing_memory_is_a_placeholder_and_a_notice(name, gone):
 
         search = add = update = fail
 
-    session = session_with(*memory_tools(), memory=Gone() if gone else None)
+    session = session_with(*memory_tools(), memory=Gone() if removed else None)
     arguments, consequence = UNAVAILABLE[name]
     result = await call(session, name, **arguments)
     assert result == f"Long-term memory is not available at the moment: {consequence}. Go on without it."
     (notice,) = notices(session, "memory_unavailable")
-    expected = "the sqlite memory at x cannot be used: disk gone" if gone else "this session has no long-term memory"
+    expected = "the sqlite memory at x cannot be used: disk gone" if removed else "this session has no long-term memory"
     assert notice.text == expected
 
 

@@ -119,7 +119,7 @@ async def test_however_it_is_spelt_this_machine_is_not_asked(web, spelling):
     web.page("/", "<p>SECRET")
     page = await read_page(spelling.replace("{port}", str(web.server_port)))
     assert page.problem and not page.text
-    assert web.asked == []
+    assert web.received == []
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ async def test_a_redirect_to_a_private_address_is_refused(web, target):
         "its host is not on the public internet",
         "its address is not one of the web (http or https)",
     )
-    assert web.asked == ["/go"]
+    assert web.received == ["/go"]
 
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_used(web, monkeypatch):
     """DNS rebinding: the name is public when it is checked, and local at the next look-up."""
-    asked, connected = [], []
+    requests, connected = [], []
 
     def rebinding(host, port, *_, **__):
-        asked.append(host)
-        address = "93.184.216.34" if len(asked) == 1 else "127.0.0.1"
+        requests.append(host)
+        address = "93.184.216.34" if len(requests) == 1 else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     def connect(self, address):
@@ -160,7 +160,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(web, monk
     monkeypatch.setattr(socket.socket, "connect", connect)
     page = await read_page(f"http://rebind.example:{web.server_port}/")
     assert page == Page(problem="its host does not answer")
-    assert (asked, connected) == (["rebind.example"], ["93.184.216.34"])
+    assert (requests, connected) == (["rebind.example"], ["93.184.216.34"])
 
 
 async def test_a_name_with_one_private_address_is_refused_whole(monkeypatch):
@@ -207,9 +207,9 @@ async def test_certificates_are_verified_and_slow_tls_pages_time_out(web, certif
     assert await read(url) == Page(text="there")
     assert await read(url.replace("pages", "others")) == not_trusted
     web.raw("/slow", HTML + b"\r\n", endless=b"x", pause=0.05)
-    began = time.monotonic()
+    started = time.monotonic()
     assert await read(url + "slow", seconds=0.5) == Page(problem="it took longer than 0.5 seconds")
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - started < 4
 
 
 async def test_the_proxies_and_passwords_of_the_environment_are_not_used(web, monkeypatch, tmp_path):

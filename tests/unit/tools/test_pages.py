@@ -93,15 +93,15 @@ async def test_an_endless_chunked_page_is_cut_off(web):
 
 
 async def test_an_endless_line_between_chunks_is_cut_off(web):
-    began = time.monotonic()
+    started = time.monotonic()
     page = await read(web.raw("/", HTML + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"1" * 4096), seconds=2)
-    assert page.problem and time.monotonic() - began < 10
+    assert page.problem and time.monotonic() - started < 10
 
 
 async def test_endless_headers_are_cut_off(web):
-    began = time.monotonic()
+    started = time.monotonic()
     page = await read(web.raw("/", b"HTTP/1.1 200 OK\r\n", endless=b"X: y\r\n" * 100), seconds=20)
-    assert page.problem.startswith("it cannot be fetched") and time.monotonic() - began < 10
+    assert page.problem.startswith("it cannot be fetched") and time.monotonic() - started < 10
 
 
 async def test_a_page_that_is_announced_longer_than_it_is_counts_as_cut_off(web):
@@ -116,24 +116,24 @@ async def test_a_decompression_bomb_is_cut_off(web):
     assert (await read(web.page("/", b"no gzip", Content_Encoding="gzip"))).problem.startswith("it cannot be fetched")
 
 
-@pytest.mark.parametrize("where", ["before the headers", "in a header", "in the body"])
-async def test_a_slow_page_is_left_behind(web, where):
+@pytest.mark.parametrize("location", ["before the headers", "in a header", "in the body"])
+async def test_a_slow_page_is_left_behind(web, location):
     pieces = {"before the headers": b"HTTP/1.1 2", "in a header": HTML + b"X-Slow: ", "in the body": HTML + b"\r\n<p>"}
     url = (
-        web.raw("/", pieces[where], pause=1.0)
-        if where == "before the headers"
-        else web.raw("/", pieces[where], endless=b"x", pause=0.05)
+        web.raw("/", pieces[location], pause=1.0)
+        if location == "before the headers"
+        else web.raw("/", pieces[location], endless=b"x", pause=0.05)
     )
-    began = time.monotonic()
+    started = time.monotonic()
     assert await read(url, seconds=0.4) == Page(problem="it took longer than 0.4 seconds")
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - started < 4
 
 
 async def test_a_page_made_to_be_slow_to_parse_is_read_at_once(web):
-    began = time.monotonic()
+    started = time.monotonic()
     for soup in ("<b></i>", "<p>", "<i>x", "<a ", "<!--", "<![", "&", "<a x=1 ", "<table><tr><td>"):
         await read(web.page("/", soup * (900_000 // len(soup))))
-    assert time.monotonic() - began < 30, "another parser takes a minute for the first alone"
+    assert time.monotonic() - started < 30, "another parser takes a minute for the first alone"
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -147,7 +147,7 @@ async def until(condition: Callable[[], Any]) -> None:
 async def test_cancelled_wait_closes_the_connection(web):
     url = web.raw("/", HTML + b"\r\n", endless=b"x", pause=0.02)
     reading = asyncio.create_task(read(url, seconds=30))
-    await until(lambda: web.asked)
+    await until(lambda: web.received)
     before = threading.active_count()
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

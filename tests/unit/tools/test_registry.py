@@ -46,25 +46,25 @@ def test_the_registry_lists_finds_and_names_tools():
 
 
 def test_tools_that_a_data_set_brings_are_listed_whatever_their_schema():
-    class Brought:
+    class DatasetTool:
         def __init__(self, parameters):
             self.spec = ToolSpec(name="book", description="Book\n a table.", parameters=parameters)
 
     size = {"type": "integer", "description": "guests"}
     properties = {"size": size, "note": {"type": "string"}, "odd": None, "any": {"type": ["a", "b"]}}
-    tool = Brought({"type": "dict", "properties": properties, "required": ["size"]})
+    tool = DatasetTool({"type": "dict", "properties": properties, "required": ["size"]})
     assert tool_list_for_prompt([tool.spec]) == "- book(size, note?, odd?, any?): Book a table."
     assert instruction_of(tool) == (
         "Write a JSON object with:\n- size (integer): guests\n- note (string)\n- odd (any)\n- any (any)"
     )
-    assert instruction_of(Brought({"properties": None})) == "This tool takes no arguments: write {}."
+    assert instruction_of(DatasetTool({"properties": None})) == "This tool takes no arguments: write {}."
 
 
 def test_the_command_line_lists_them(capsys):
     assert main(["list", "tools"]) == 0
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in SEED_TOOLS)
-    assert "read_page" not in shown
+    output = capsys.readouterr().out
+    assert all(name in output for name in SEED_TOOLS)
+    assert "read_page" not in output
 
 
 async def test_the_executor_runs_sync_and_async_tools_and_answers_with_text():

@@ -29,7 +29,7 @@ def recorded(folder: Path, mode: str) -> Recorder:
 
 async def test_a_search_is_one_recorded_call_and_replays_without_a_network(web, engine, tmp_path, monkeypatch):
     web.page("/ferry", "<p>The ferry leaves at 08:00.")
-    engine.found = [hit(web.url("/ferry")), hit("http://[", body="é \ud83d")]
+    engine.results = [hit(web.url("/ferry")), hit("http://[", body="é \ud83d")]
     session, _ = searching("At 08:00.", recorder=recorded(tmp_path, "record"))
     assert await call(session, "search_web", query="ferry") == "At 08:00."
     (live,) = (e for e in session.trace.events if isinstance(e, Fetch))
@@ -50,7 +50,7 @@ async def test_a_search_is_one_recorded_call_and_replays_without_a_network(web, 
 
 async def test_a_search_that_was_not_recorded_is_no_answer_for_the_model(engine, tmp_path):
     session, _ = searching("ok", recorder=recorded(tmp_path, "record"))
-    engine.found = [hit("x")]
+    engine.results = [hit("x")]
     await call(session, "search_web", query="ferry")
     replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
     with pytest.raises(NotRecorded, match=r"no web search is recorded for .*trains.*--mode auto records it") as miss:
@@ -63,31 +63,31 @@ async def test_a_search_that_was_not_recorded_is_no_answer_for_the_model(engine,
 
 
 async def test_a_failed_search_is_replayed_and_auto_asks_again(engine, tmp_path):
-    engine.found = OSError()
+    engine.results = OSError()
     session, _ = searching(recorder=recorded(tmp_path, "auto"))
     result = await call(session, "search_web", query="ferry")
     replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
     assert await call(replayed, "search_web", query="ferry") == result == UNAVAILABLE
     assert [e.text for e in notices(replayed, "web_unavailable")] == ["the search engine cannot be used (OSError)"]
     assert replayed.trace.latency(1) == session.trace.latency(1)
-    engine.found = [hit("x")]
+    engine.results = [hit("x")]
     session, _ = searching("ok", recorder=recorded(tmp_path, "auto"))
     assert await call(session, "search_web", query="ferry") == "ok"
-    assert len(engine.asked) == 2
+    assert len(engine.received) == 2
     replayed, _ = searching(recorder=recorded(tmp_path, "replay"))
     assert await call(replayed, "search_web", query="ferry") == "ok"
 
 
 async def test_while_a_run_is_recorded_a_search_is_made_once(engine, tmp_path):
-    engine.found = [hit("x")]
+    engine.results = [hit("x")]
     recorder = recorded(tmp_path, "record")
     sessions = [searching("one", recorder=recorder)[0] for _ in range(3)]
     assert set(await asyncio.gather(*(call(s, "search_web", query="ferry") for s in sessions))) == {"one"}
-    assert len(engine.asked) == 1
+    assert len(engine.received) == 1
 
 
 async def test_results_are_checked_like_every_recording(engine, tmp_path, monkeypatch):
-    engine.found = [hit("x", body="the value")]
+    engine.results = [hit("x", body="the value")]
     session, _ = searching("ok", recorder=recorded(tmp_path, "record"))
     await call(session, "search_web", query="ferry")
     file = tmp_path / "web.jsonl"
@@ -96,7 +96,7 @@ async def test_results_are_checked_like_every_recording(engine, tmp_path, monkey
     with pytest.raises(RecordingError, match="was changed after it was recorded"):
         Recordings.open(tmp_path, "web")
     other = tmp_path / "other"
-    engine.found = [hit("x", body="another")]
+    engine.results = [hit("x", body="another")]
     session, _ = searching("ok", recorder=recorded(other, "record"))
     await call(session, "search_web", query="ferry")
     file.write_text(whole + "".join((other / "web.jsonl").read_text().splitlines(True)[1:]))
@@ -106,7 +106,7 @@ async def test_results_are_checked_like_every_recording(engine, tmp_path, monkey
 
 async def test_a_secret_in_a_result_is_not_written_down(engine, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "a-very-secret-value")
-    engine.found = [hit("x", body="it is a-very-secret-value")]
+    engine.results = [hit("x", body="it is a-very-secret-value")]
     session, _ = searching("ok", recorder=recorded(tmp_path, "record"))
     with pytest.raises(RecordingError, match="holds the value of MY_API_KEY"):
         await call(session, "search_web", query="ferry")
@@ -115,12 +115,12 @@ async def test_a_secret_in_a_result_is_not_written_down(engine, tmp_path, monkey
 
 def test_a_run_with_searches_replays_to_the_same_numbers(engine, tmp_path, own_home, monkeypatch):
     async def curious(turn, session):
-        found = await session.call_tool(ToolCall(id="c", name="search_web", arguments={"query": turn.text}))
-        reply = await session.complete((Message(role="user", text=found.text),))
+        result = await session.call_tool(ToolCall(id="c", name="search_web", arguments={"query": turn.text}))
+        reply = await session.complete((Message(role="user", text=result.text),))
         return Reply(text=reply.message.text)
 
     curious.TOOLS = ("search_web",)
-    engine.found = [hit("http://127.0.0.1:9/", body="The ball is round.")]
+    engine.results = [hit("http://127.0.0.1:9/", body="The ball is round.")]
     dataset = write_set(tmp_path / "rules", CONVERSATIONS, DOCUMENTS)
 
     def play(mode: str, model: Scripted) -> Any:

@@ -35,7 +35,7 @@ async def test_retryable_embeddings_are_retried_and_pauses_are_no_latency(
     embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
     queued = QueuedEmbedder("counting/1", "", lambda: embedder)
     answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
-    assert embedder.asked == ["a"]
+    assert embedder.received == ["a"]
     assert answer.seconds < 0.05 < answer.waited
     embedder.failures = [ServerFault("busy")] * 3
     assert (await queued.embed(["b"])).shape == (1, 8)
@@ -50,4 +50,4 @@ async def test_embedder_is_retried_only_for_retryable_errors_and_not_forever(
     embedder = Flaky(*failures)
     answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
     assert isinstance(answer.failure, kind)
-    assert embedder.asked == embedder.failures == []
+    assert embedder.received == embedder.failures == []

@@ -90,5 +90,5 @@ def test_which_result_answers_which_call_is_part_of_the_key():
     calls = (ToolCall(id="a", name="f"), ToolCall(id="b", name="f"))
     results = [Message(role="tool", text=t, tool_call_id=i) for t, i in (("1", "a"), ("2", "b"))]
     crossed = [Message(role="tool", text=t, tool_call_id=i) for t, i in (("1", "b"), ("2", "a"))]
-    asked = Message(role="agent", tool_calls=calls)
-    assert key(Request(messages=(asked, *results))) != key(Request(messages=(asked, *crossed)))
+    message = Message(role="agent", tool_calls=calls)
+    assert key(Request(messages=(message, *results))) != key(Request(messages=(message, *crossed)))

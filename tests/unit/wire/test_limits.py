@@ -114,9 +114,9 @@ class Provider:
         self.left, self.at = min(600.0, self.left + 10 * (now - self.at)), now
         is_answered = self.left >= 1
         self.left -= is_answered
-        told = headers(600, int(self.left), f"{(600 - self.left) / 10:.3f}s")
+        text = headers(600, int(self.left), f"{(600 - self.left) / 10:.3f}s")
         await asyncio.sleep(self.latency if is_answered else 0.01)
-        ticket.observe_headers(told)
+        ticket.observe_headers(text)
         limiter.release(ticket, answered=is_answered, refused=None if is_answered else (1 - self.left) / 10)
         self.answered += is_answered
         self.refused += not is_answered
@@ -124,7 +124,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("latency", [0.05, 1.0])
-def test_workers_of_one_run_know_that_they_share(latency):
+def test_workers_of_one_run_know_their_number(latency):
     refused = {}
 
     async def play(loop: VirtualTime, sharers: int) -> None:
@@ -149,7 +149,7 @@ def test_workers_of_one_run_know_that_they_share(latency):
 @pytest.mark.parametrize("latency", [0.05, 1.0])
 @pytest.mark.parametrize("apart", [None, 0.0, 0.02, 0.5, 5.0])
 def test_independent_processes_share_a_key_with_few_refusals(latency, apart):
-    found = []
+    results = []
 
     async def play(loop: VirtualTime) -> None:
         provider = Provider(loop, latency)
@@ -166,10 +166,10 @@ def test_independent_processes_share_a_key_with_few_refusals(latency, apart):
 
         starts = [0.0] if apart is None else [0.0, apart]
         await asyncio.gather(*(process(start, 900 // len(starts)) for start in starts))
-        found.append((provider.answered / (60 + 10 * loop.time()), provider.refused))
+        results.append((provider.answered / (60 + 10 * loop.time()), provider.refused))
 
     at_once(play)
-    ((used, refused),) = found
+    ((used, refused),) = results
     assert used >= 0.9 and refused <= 0.01 * 900
 
 
@@ -201,7 +201,7 @@ async def test_returned_headroom_is_used_again():
 async def test_a_limit_of_the_spec_holds_whatever_the_provider_allows(given):
     clock = Clock()
     limiter = RateLimiter(**given, clock=clock)
-    gone = 0
+    removed = 0
     for _ in range(600):
         asking = await let(limiter, tokens=100)
         if asking.done():
@@ -209,11 +209,11 @@ async def test_a_limit_of_the_spec_holds_whatever_the_provider_allows(given):
             ticket.mark_sent("key")
             ticket.observe_headers(headers(60000, 59000, "1s"))
             limiter.release(ticket, answered=True)
-            gone += 1
+            removed += 1
         asking.cancel()
         await settled()
         clock.now += 0.1
-    assert 28 <= gone <= 31
+    assert 28 <= removed <= 31
     assert per_minute(limiter).get("requests") == given.get("requests", 60000)
 
 

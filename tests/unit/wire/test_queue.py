@@ -21,17 +21,17 @@ async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency(
     model, recorder = Slow(0.05), Recorder()
     request = Request(messages=HELLO)
     first, second = await asyncio.gather(*(ask(recorder, model, request) for _ in range(2)))
-    assert model.asked == 1
+    assert model.received == 1
     assert first.seconds == second.seconds
     assert (first.origin, second.origin) == ("live", "replay"), "it is paid for once"
     await ask(recorder, model, request)
-    assert model.asked == 2, "only what is in flight is shared; there is no cache"
+    assert model.received == 2, "only what is in flight is shared; there is no cache"
 
 
 async def test_epochs_do_not_share_answers():
     model, recorder = Slow(0.01), Recorder()
     await asyncio.gather(*(ask(recorder, model, Request(messages=HELLO), epoch) for epoch in (0, 1)))
-    assert model.asked == 2
+    assert model.received == 2
 
 
 async def test_cancelled_caller_does_not_cancel_the_shared_call():
@@ -54,7 +54,7 @@ async def test_waiting_caller_may_be_cancelled():
     await asyncio.sleep(0.01)
     leaver.cancel()
     assert (await stayer).value.message.text.endswith("the rest")
-    assert (model.asked, model.cancelled) == (1, False)
+    assert (model.received, model.cancelled) == (1, False)
 
 
 async def test_the_queue_of_a_model_is_waiting_not_working():

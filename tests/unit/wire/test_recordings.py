@@ -37,8 +37,8 @@ def test_recordings_of_format_1_can_still_be_read():
     assert len(rows) == 4
     for row in rows:
         request = request_of(recordings, row)
-        asked = row.request
-        assert key(request, asked["model"], asked["endpoint"], asked["epoch"], row.repeat) == row.key
+        question = row.request
+        assert key(request, question["model"], question["endpoint"], question["epoch"], row.repeat) == row.key
 
 
 def test_recordings_of_a_newer_format_are_refused(tmp_path):

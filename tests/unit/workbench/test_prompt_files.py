@@ -43,11 +43,11 @@ def test_a_prompt_goes_by_its_name_however_it_is_written(prompts, name, suffix):
     assert variant().prompts["bubble"] == "In verse: {result}"
 
 
-def refused(prompts: Path, capsys: pytest.CaptureFixture[str], *told: str) -> None:
+def refused(prompts: Path, capsys: pytest.CaptureFixture[str], *text: str) -> None:
     """By `agentlab list prompts` in one line, and where a run would be made."""
     assert main(["list", "prompts", "--flow", "ego"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    for part in told:
+    for part in text:
         assert part in line
     with pytest.raises(ConfigError):
         al.Lab(flows=["ego"], model=Scripted([]), embedder="hashing/hashing-64")

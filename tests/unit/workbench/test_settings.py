@@ -23,10 +23,10 @@ def test_every_setting_of_ego_has_a_description(capsys):
     assert list(described) == [field.name for field in fields(plugins.resolve("flows", "ego").Settings)]
     assert not [name for name, schema in described.items() if not schema.get("description")]
     assert main(["list", "flows"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert "  max_iterations: 10  Maximum number of steps per attempt." in shown
-    assert all(any(line.startswith(f"  {name}: ") for line in shown) for name in described)
-    assert "  personality: Path of a text file with the agent's personality, which shapes its replies." in shown
+    lines = capsys.readouterr().out.splitlines()
+    assert "  max_iterations: 10  Maximum number of steps per attempt." in lines
+    assert all(any(line.startswith(f"  {name}: ") for line in lines) for name in described)
+    assert "  personality: Path of a text file with the agent's personality, which shapes its replies." in lines
 
 
 def test_wider_flow_has_the_settings_of_the_narrower_one_and_its_own():

@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 
 @pytest.mark.parametrize(
-    "overrides, said",
+    "overrides, text",
     [
         ({"retrieval": 5, "retrieval.top_k": 3}, "retrieval is not a mapping"),
         ({"flows.0.label": "x"}, "flows is not a mapping"),
@@ -25,11 +25,11 @@ from support.paths import ROOT
         ({"limit": 0}, "limit:"),
     ],
 )
-def test_a_spec_object_is_checked_like_a_file(overrides, said):
+def test_a_spec_object_is_checked_like_a_file(overrides, text):
     base = Spec(flows=("rag_only",))
     with pytest.raises(ConfigError) as caught:
         al.Lab(base, model=Scripted([]), **overrides)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert text in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_dotted_keys_reach_into_a_spec_object():

@@ -39,19 +39,19 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     half = {(f"c{c:02}", 0) for c in range(6)}
     flows = [Answering("good"), Answering("poor", wrong=half, calls=lambda turn: 1 + turn[1])]
     comparison = compare(play(data, tmp_path / "run", *flows))
-    found = by_name(comparison)
-    f1 = found["answer_f1"]
+    by_measure = by_name(comparison)
+    f1 = by_measure["answer_f1"]
     assert (f1.n, f1.conversations, f1.a, f1.b, f1.difference) == (12, 6, 1.0, 0.5, -0.5)
     assert f1.ci95[0] < -0.5 < f1.ci95[1], "an unseen conversation may lose more or less"
     assert f1.p == f1.p_adjusted == 2 / 2**6, "all six conversations agree: the least a two-sided exact test can say"
     assert f1.d_z == pytest.approx(-0.5 / 0.5222, abs=1e-3)
-    assert found["llm_calls"].difference == 0.5
-    assert found["input_tokens"].difference == 50
-    assert found["tool_calls"].difference == 0
-    assert found["tool_calls"].detectable_loss is None, "what never varies says nothing about noise"
+    assert by_measure["llm_calls"].difference == 0.5
+    assert by_measure["input_tokens"].difference == 50
+    assert by_measure["tool_calls"].difference == 0
+    assert by_measure["tool_calls"].detectable_loss is None, "what never varies says nothing about noise"
     assert comparison.primary == ("answer_f1", "llm_calls")
     assert comparison.family == 2, "the two that decide differ"
-    assert {name for name, d in found.items() if d.primary} == {"answer_f1", "llm_calls"}
+    assert {name for name, d in by_measure.items() if d.primary} == {"answer_f1", "llm_calls"}
     assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
         ("answer_f1", "c00", 0),
         ("answer_f1", "c01", 0),
@@ -64,11 +64,11 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
 
 def test_undecided_difference_names_the_conversations_needed(data, tmp_path, capsys):
     some = {(f"c{c:02}", 0) for c in range(3)}
-    found = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
-    assert (found["answer_f1"].verdict, found["answer_f1"].p_adjusted) == ("no difference shown", None)
-    needed = found["answer_f1"].conversations_needed
+    by_measure = by_name(compare(play(data, tmp_path / "run", Answering("good"), Answering("poor", wrong=some))))
+    assert (by_measure["answer_f1"].verdict, by_measure["answer_f1"].p_adjusted) == ("no difference shown", None)
+    needed = by_measure["answer_f1"].conversations_needed
     assert needed.is_least, "only three differ"
-    assert found["exact_match"].conversations_needed is found["llm_calls"].conversations_needed is None, (
+    assert by_measure["exact_match"].conversations_needed is by_measure["llm_calls"].conversations_needed is None, (
         "the one is secondary, the other is equal"
     )
     assert main(["compare", str(tmp_path / "run")]) == 0
@@ -89,11 +89,11 @@ def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_p
     data = write_set(tmp_path / "colours", conversations=12, turns=1)
     poor = Answering("poor", wrong={(f"c{c:02}", 0) for c in range(12)}, calls=lambda turn: 1)
     run = play(data, tmp_path / "run", Answering("good", calls=lambda turn: 2), poor)
-    found = by_name(compare(run))
-    assert (found["answer_f1"].verdict, found["llm_calls"].verdict) == ("B worse", "B better")
+    by_measure = by_name(compare(run))
+    assert (by_measure["answer_f1"].verdict, by_measure["llm_calls"].verdict) == ("B worse", "B better")
     mirrored = by_name(compare(run, flows=["poor", "good"]))
     assert (mirrored["answer_f1"].verdict, mirrored["llm_calls"].verdict) == ("B better", "B worse")
-    for name, d in found.items():
+    for name, d in by_measure.items():
         if d.difference is not None:
             assert mirrored[name].difference == -d.difference
             assert mirrored[name].p == pytest.approx(d.p)
@@ -101,22 +101,22 @@ def test_with_enough_conversations_a_difference_is_called_by_its_direction(tmp_p
 
 def test_a_failed_turn_is_in_with_its_score_of_nothing(data, tmp_path):
     failing = Answering("failing", failing={("c00", 0), ("c03", 1)})
-    found = by_name(compare(play(data, tmp_path / "run", Answering("good"), failing)))
-    assert (found["answer_f1"].n, found["answer_f1"].b) == (12, pytest.approx(10 / 12))
-    assert found["llm_calls"].difference == 0, "a failed turn keeps what it cost"
+    by_measure = by_name(compare(play(data, tmp_path / "run", Answering("good"), failing)))
+    assert (by_measure["answer_f1"].n, by_measure["answer_f1"].b) == (12, pytest.approx(10 / 12))
+    assert by_measure["llm_calls"].difference == 0, "a failed turn keeps what it cost"
 
 
 def test_unknown_turn_makes_its_measure_unknown(data, tmp_path):
     run = play(data, tmp_path / "run", Answering("a"), Answering("b"), usage=Usage())
     comparison = compare(run)
-    found = by_name(comparison)
+    by_measure = by_name(comparison)
     for name in ("input_tokens", "output_tokens", "cost_usd"):
-        assert (found[name].verdict, found[name].a, found[name].difference, found[name].p) == (
+        assert (by_measure[name].verdict, by_measure[name].a, by_measure[name].difference, by_measure[name].p) == (
             "unknown",
             *[None] * 3,
         )
-        assert found[name].n == 12
-    assert found["llm_calls"].a == 1
+        assert by_measure[name].n == 12
+    assert by_measure["llm_calls"].a == 1
     assert set(comparison.table.query("verdict == 'unknown'")["measure"]) >= {"input_tokens", "cost_usd"}
 
 
@@ -132,8 +132,8 @@ def test_two_runs_are_compared_by_the_flows_they_share_or_by_one_each(data, tmp_
     assert compare(before, after, flows=["old", "new"]).pairs[0].a == "old (before)"
     gained = compare(after, before).pairs[0].gained
     assert {(flip.conversation, flip.turn) for flip in gained} == {("c01", 1)}
-    for flows, said in ((["old"], "unknown flow of this run 'old'"), (["x", "y", "z"], "one flow of each")):
-        with pytest.raises(RunError, match=said):
+    for flows, text in ((["old"], "unknown flow of this run 'old'"), (["x", "y", "z"], "one flow of each")):
+        with pytest.raises(RunError, match=text):
             compare(before, after, flows=flows)
     other = play(data, tmp_path / "other", Answering("unshared"))
     with pytest.raises(RunError, match="share no flow; name one of each: --flow x"):
@@ -151,7 +151,7 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
     unseal(less.path)
     lines = (less.path / "turns.jsonl").read_text().splitlines(keepends=True)
     (less.path / "turns.jsonl").write_text("".join(line for line in lines if '"c05"' not in line))
-    for other, said in (
+    for other, text in (
         (shorter, "data sets differ (colours)"),
         (embedded, "graders differ (similarity)"),
         (stopped, "--resume"),
@@ -160,7 +160,7 @@ def test_runs_that_do_not_measure_the_same_are_refused_in_one_line(data, tmp_pat
         for pair in ((run, other), (other, run)):
             with pytest.raises(RunError) as refused:
                 compare(*pair)
-            assert said in str(refused.value)
+            assert text in str(refused.value)
             assert "\n" not in str(refused.value)
     assert compare(run, play(data, tmp_path / "again")).pairs
 
@@ -215,13 +215,13 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
     (back,) = evaluate_claims(compare(run, flows=["cheap", "dear"]), improves=["llm_calls"])
     assert back.verdict == "no"
     assert "dear against cheap is dearer on average in llm_calls (1.00 -> 2.00" in str(back)
-    for asked, said in (
+    for request, text in (
         ({"improves": ["cost"]}, "unknown measure of this comparison"),
         ({"improves": ["cost_usd"]}, "cost_usd is not known on every turn"),
         ({"max_loss": {"answer_f1": -1.0}}, "must be 0 or more"),
     ):
-        with pytest.raises(RunError, match=said):
-            evaluate_claims(compare(run), **asked)
+        with pytest.raises(RunError, match=text):
+            evaluate_claims(compare(run), **request)
     command = ["compare", str(run.path), "--flow", "dear", "--flow", "cheap"]
     assert main([*command, "--improves", "llm_calls", "--max-loss", "answer_f1=.05"]) == 0
     assert (
@@ -236,7 +236,7 @@ def test_cheaper_and_not_worse_is_one_claim_with_one_sentence(tmp_path, own_home
 def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
     play(data, tmp_path / "run", Answering("a"), Answering("[b]", wrong={("c04", 1)}), Answering("c"))
     assert main(["compare", str(tmp_path / "run")]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "A: a   B: [b]",
         "A: a   B: c",
@@ -246,7 +246,7 @@ def test_the_command_line_shows_tables_and_plain_data(data, tmp_path, capsys):
         "exchangeable",
         "means are over turns",
     ):
-        assert part in shown
+        assert part in output
     assert main(["compare", str(tmp_path / "run"), "--flow", "c", "--flow", "[b]", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     (pair,) = content["pairs"]
@@ -308,10 +308,10 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
     before = of(SCORER)
     changed = tmp_path / "refusal.py"
     changed.write_text(Path(refusal.__file__).read_text() + "\nSTRICTER = True\n")
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
 
     def elsewhere(name):
-        return SimpleNamespace(origin=str(changed)) if name == "agentlab.knowledge.refusal" else found(name)
+        return SimpleNamespace(origin=str(changed)) if name == "agentlab.knowledge.refusal" else find_spec(name)
 
     monkeypatch.setattr("importlib.util.find_spec", elsewhere)
     read_source.cache_clear()  # where a module is found is looked up once in a process

@@ -73,7 +73,7 @@ def test_unknown_score_is_no_pass(tmp_path, monkeypatch, capsys):
     (tmp_path / "unknown.txt").write_text("c03 1\n")
     whole, stopping = both(data, "base.jsonl", tmp_path, **spec)
     for verdict in (whole, stopping):
-        (odd,) = [judged for judged in verdict.measure_verdicts if judged.measure.name == "odd"]
+        (odd,) = [each for each in verdict.measure_verdicts if each.measure.name == "odd"]
         assert odd.verdict == "undecided" and odd.why == "undecided: unknown in this run, known in the baseline"
         assert verdict.result == "inconclusive"
     assert main(["compare", "before", "whole"]) == 0

@@ -24,12 +24,12 @@ class Forgetful(Answering):
 
     def __init__(self, name="forgetful"):
         super().__init__(name)
-        self.asked = {}
+        self.received = {}
 
     async def respond(self, turn, session):
-        self.asked[turn.text] = self.asked.get(turn.text, 0) + 1
+        self.received[turn.text] = self.received.get(turn.text, 0) + 1
         conversation, number = turn.text.split()
-        self.wrong = [(conversation, int(number))] if self.asked[turn.text] % 2 else []
+        self.wrong = [(conversation, int(number))] if self.received[turn.text] % 2 else []
         return await super().respond(turn, session)
 
 

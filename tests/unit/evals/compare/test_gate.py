@@ -34,7 +34,7 @@ def baseline(data, tmp_path):
 
 
 def by_name(verdict):
-    return {judged.measure.name: judged for judged in verdict.measure_verdicts}
+    return {each.measure.name: each for each in verdict.measure_verdicts}
 
 
 def turns(conversations: int, *numbers: int) -> set[tuple[str, int]]:
@@ -44,8 +44,8 @@ def turns(conversations: int, *numbers: int) -> set[tuple[str, int]]:
 def test_run_is_unchanged_against_itself_and_equal_measures_cost_no_power(baseline, tmp_path):
     verdict = gate(open_run(tmp_path / "base"), baseline)
     assert (verdict.result, verdict.exit_code) == ("unchanged", 0)
-    found = by_name(verdict)
-    assert set(found) == {
+    by_measure = by_name(verdict)
+    assert set(by_measure) == {
         *("answer_f1", "exact_match", "semantic_similarity"),
         *("failed", "llm_calls", "input_tokens", "output_tokens", "latency_s"),
     }
@@ -55,7 +55,7 @@ def test_run_is_unchanged_against_itself_and_equal_measures_cost_no_power(baseli
     assert {(j.loss, j.p, j.p_adjusted, j.detectable_loss) for j in verdict.measure_verdicts} == {
         (0.0, 1.0, None, None)
     }
-    assert found["answer_f1"].upper_bound == pytest.approx(1 - 0.05 ** (1 / 8)), (
+    assert by_measure["answer_f1"].upper_bound == pytest.approx(1 - 0.05 ** (1 / 8)), (
         "eight equal conversations prove little"
     )
     assert "unknown in the baseline, so not gated: cost_usd of answering" in verdict.notes
@@ -154,13 +154,13 @@ def test_margins_are_absolute_for_quality_and_shares_for_costs(data, baseline, t
     assert by_name(gate(stopped, baseline))["input_tokens"].verdict == "pass"
     assert by_name(gate(stopped, baseline, margins={"input_tokens": 0.05}))["input_tokens"].verdict != "pass"
     assert "tool_calls" in by_name(gate(dearer, baseline, margins={"tool_calls": 0}))
-    for margins, said in (
+    for margins, text in (
         ({"anser_f1": 1}, "Did you mean 'answer_f1'"),
         ({"answer_f1": -1}, "must be 0 or more"),
         ({"answer_f1": math.nan}, "must be 0 or more"),
         ({"answer_f1": math.inf, "llm_calls": math.inf}, "no primary measure is left"),
     ):
-        with pytest.raises(RunError, match=said):
+        with pytest.raises(RunError, match=text):
             gate(dearer, baseline, margins=margins)
     with pytest.raises(RunError, match="alpha is 2"):
         gate(dearer, baseline, alpha=2)
@@ -221,7 +221,7 @@ def test_incomparable_runs_are_refused(data, baseline, tmp_path):
     graded = play(data, tmp_path / "graded")
     edit_header(graded, lambda header: header["graders"].update(answer="0" * 64))
     fewer = play(data, tmp_path / "fewer", scorers=["answer"])
-    for run, said in (
+    for run, text in (
         (stopped, "--resume"),
         (limited, "data sets differ"),
         (other, "unknown flow of this run 'answering'"),
@@ -230,7 +230,7 @@ def test_incomparable_runs_are_refused(data, baseline, tmp_path):
     ):
         with pytest.raises(RunError) as refused:
             gate(run, baseline)
-        assert said in str(refused.value)
+        assert text in str(refused.value)
     with pytest.raises(RunError):
         write_baseline(stopped, tmp_path / "never.jsonl")
     assert not (tmp_path / "never.jsonl").exists()
@@ -258,7 +258,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
     assert [(row["conversation"], row["turn"]) for row in rows] == sorted(turns(8, 0, 1))
     assert rows[0]["measures"]["llm_calls"] == 1
     assert rows[0]["measures"]["cost_usd"] is None
-    for number, line, said in (
+    for number, line, text in (
         (1, "", ":1: Expecting value"),
         (1, '{"format": 2}', ":1: Invalid enum value 2 - at `$.format`"),
         (1, '{"format": 1}', ":1: Object missing required field `run_id`"),
@@ -276,7 +276,7 @@ def test_a_baseline_is_sorted_lines_and_a_broken_one_is_named_by_its_line(baseli
         baseline.write_text("\n".join([*lines[: number - 1], line, *lines[number:]]))
         with pytest.raises(RunError) as refused:
             gate(run, baseline)
-        assert str(refused.value).startswith(f"{baseline}{said}")
+        assert str(refused.value).startswith(f"{baseline}{text}")
     baseline.write_text(lines[0])
     with pytest.raises(RunError, match="has no turns"):
         gate(run, baseline)
@@ -299,16 +299,16 @@ def test_the_command_line_writes_reports_and_answers_by_exit_code(data, tmp_path
     play(data, tmp_path / "run", Answering(wrong=turns(8, 0, 1)), Answering("a|b<c>\x07", wrong=turns(2, 0)))
     command = ["gate", str(tmp_path / "run"), "--baseline", file]
     assert main([*command, "--junit", str(tmp_path / "out" / "gate.xml")]) == 2
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[1].startswith("regression: answer_f1 of answering 1.000 -> 0.000")
-    assert len(shown) <= 20
-    assert "worse turns" not in shown
-    (how,) = [line for line in shown if line.startswith("how: ")]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("regression: answer_f1 of answering 1.000 -> 0.000")
+    assert len(lines) <= 20
+    assert "worse turns" not in lines
+    (how,) = [line for line in lines if line.startswith("how: ")]
     texts = [how, *((tmp_path / "run" / name).read_text() for name in ("gate.json", "gate.md"))]
     assert all("eans are over turns" in text and "per turn and per conversation" in text for text in texts)
     assert any(
         line.startswith("worst turns of answering (--explain has more): answer_f1 1 -> 0, turn 1 of c00")
-        for line in shown
+        for line in lines
     )
     assert main([*command, "--explain"]) == 2
     explained = capsys.readouterr().out

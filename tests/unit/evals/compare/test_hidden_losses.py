@@ -74,6 +74,6 @@ def test_a_gate_counts_an_undecided_reply_as_the_largest_loss(tmp_path):
     bounds = {}
     for reply in ("banana", WRONG):
         run = imported(tmp_path / "set", {CHEAP: [reply] + ["lawyer"] * 59}, name=reply[:6])
-        (judged,) = (j for j in gate(run, base).measure_verdicts if j.measure.name == "answer_correctness")
-        bounds[reply] = judged.upper_bound
+        (verdict,) = (j for j in gate(run, base).measure_verdicts if j.measure.name == "answer_correctness")
+        bounds[reply] = verdict.upper_bound
     assert bounds["banana"] == pytest.approx(bounds[WRONG])

@@ -24,7 +24,7 @@ def score(turn, outcome):
 """
 
 
-def shown(run, capsys):
+def terminal_text(run, capsys):
     assert main(["show", str(run.path), "--all"]) == 0
     return " ".join(capsys.readouterr().out.split())
 
@@ -37,7 +37,7 @@ def turns(conversations):
 def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversations):
     every = turns(conversations)
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every)]
-    printed = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
+    printed = terminal_text(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     first = "Ship two: better in answer_f1" if conversations > 5 else "Undecided: 5 conversations can show nothing"
     assert printed.startswith(first) and ("better in" in printed) is (conversations > 5)
     assert conversations == 5 or ("no difference from the best shown in answer_f1: two (1.000)" in printed)
@@ -46,7 +46,7 @@ def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversation
 def test_a_beaten_flow_is_no_choice(tmp_path, capsys):
     every = turns(20)
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every), Answering("four")]
-    printed = shown(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
+    printed = terminal_text(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)
     assert printed.startswith("Undecided between two and four")
     assert "what would decide: at least 20 more conversations" in printed and "a loss of up to" not in printed
 
@@ -60,7 +60,7 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
         Answering("four", wrong=first, calls=lambda turn: 3),
     ]
     data = write_set(tmp_path / "set", 20)
-    printed = shown(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
+    printed = terminal_text(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
     assert printed.startswith("Cheapest that is not shown worse: three ")
     assert "* 50% fewer input tokens; 50% fewer calls" in printed and "a loss of up to 0.249 in answer_f1" in printed
     assert "what would decide: at least 79 more conversations, if the two are equally good (4 times in 5)" in printed
@@ -69,7 +69,7 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
 def test_equal_on_every_turn_is_shipped_from_29_conversations(tmp_path, capsys, conversations, ships):
     flows = [Answering("one", calls=lambda turn: 2), Answering("two")]
-    printed = shown(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
+    printed = terminal_text(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     assert printed.startswith("Ship two: 50% fewer input tokens, 50% fewer calls ") is ships
     assert ("a loss above 0.0" in printed) is ships
     assert printed.startswith("Cheapest that is not shown worse: two ") is not ships
@@ -79,7 +79,7 @@ def test_equal_on_every_turn_is_shipped_from_29_conversations(tmp_path, capsys, 
 def test_a_better_and_dearer_flow_and_a_cheaper_one_are_a_trade(tmp_path, capsys):
     data = write_set(tmp_path / "set", 200)
     flows = [Answering("one", calls=lambda turn: 2), Answering("two", wrong=turns(200)[:20])]
-    printed = shown(play(data, tmp_path / "run", *flows), capsys)
+    printed = terminal_text(play(data, tmp_path / "run", *flows), capsys)
     assert printed.startswith("Undecided, a trade: one is better in answer_f1, two is 50% fewer input tokens ")
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_called_better_below_six_conversations_that_differ(tmp_path, 
         run = play(write_set(tmp_path / f"set{number}", data), tmp_path / f"run{number}", *flows)
         compared = compare(run).pairs[0]["answer_f1"]
         assert compared.is_shown is (conversations == 6), "whole or among equal ones"
-    assert ("worse in answer_f1" in shown(run, capsys)) is (conversations == 6)
+    assert ("worse in answer_f1" in terminal_text(run, capsys)) is (conversations == 6)
 
 
 def test_a_flow_that_fails_is_named_first_and_is_never_cheapest(tmp_path, capsys):
@@ -101,7 +101,7 @@ def test_a_flow_that_fails_is_named_first_and_is_never_cheapest(tmp_path, capsys
         Answering("slow", calls=lambda turn: 3),
     ]
     run = play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows)
-    printed = shown(run, capsys)
+    printed = terminal_text(run, capsys)
     assert printed.startswith("flaky fails 15 of 40 turns: fix it first ")
     assert "otherwise: Cheapest that is not shown worse: steady" in printed or "otherwise: Ship steady" in printed
     assert "otherwise: Cheapest that is not shown worse: flaky" not in printed and "Ship flaky" not in printed
@@ -120,12 +120,12 @@ def test_nothing_below_the_floor_is_recommended(tmp_path, capsys, right, usable,
     wrong = turns(21)[right:]
     flows = [Answering("one", wrong=wrong), Answering("two", wrong=wrong)]
     run = play(write_set(tmp_path / "set", 21), tmp_path / "run", *flows, usable=usable)
-    assert shown(run, capsys).startswith(headline)
+    assert terminal_text(run, capsys).startswith(headline)
 
 
 def test_an_unusable_flow_is_not_shipped_beside_a_usable_one(tmp_path, capsys):
     flows = [Answering("dear", calls=lambda turn: 3), Answering("useless", wrong=turns(30))]
-    printed = shown(play(write_set(tmp_path / "set", 30), tmp_path / "run", *flows), capsys)
+    printed = terminal_text(play(write_set(tmp_path / "set", 30), tmp_path / "run", *flows), capsys)
     assert printed.startswith("Ship dear: better in answer_f1 ") and "* useless is not usable: 0 of 60 right" in printed
 
 
@@ -149,7 +149,7 @@ def test_a_measure_of_a_step_ships_nothing_in_green(tmp_path, capsys, monkeypatc
     (tmp_path / "steps.py").write_text(STEPS)
     flows = [Answering("right"), Answering("wrong", wrong=turns(40))]
     data = write_set(tmp_path / "set", 40)
-    printed = shown(
+    printed = terminal_text(
         play(data, tmp_path / "run", *flows, scorers=["./steps.py"], primary=["memory_restraint", "llm_calls"]), capsys
     )
     assert printed.startswith("Cheapest that is not shown worse: right ")
@@ -162,7 +162,9 @@ def test_the_measure_that_one_conversation_grades_would_decide(tmp_path, capsys,
     (tmp_path / "steps.py").write_text(graded)
     flows = [Answering("cheap"), Answering("dear", wrong=turns(20)[1:4], calls=lambda turn: 2)]
     data, primary = write_set(tmp_path / "set", 20), ["answer_f1", "memory_restraint"]
-    printed = shown(play(data, tmp_path / "run", *flows, scorers=["answer", "./steps.py"], primary=primary), capsys)
+    printed = terminal_text(
+        play(data, tmp_path / "run", *flows, scorers=["answer", "./steps.py"], primary=primary), capsys
+    )
     assert printed.startswith("Cheapest that is not shown worse: cheap ")
     assert "what would decide: more conversations that grade memory_restraint, 1 conversation so far" in printed
 
@@ -191,11 +193,11 @@ def test_failures_of_ungraded_turns_are_seen(tmp_path):
 def test_a_long_conversation_that_the_sample_left_out_keeps_a_flow_from_being_shipped(tmp_path, capsys):
     data = write_set(tmp_path / "set", 40)
     flows = [Answering("one", calls=lambda turn: 2), Answering("two")]
-    assert shown(play(data, tmp_path / "short", *flows, limit=39), capsys).startswith("Ship two")
+    assert terminal_text(play(data, tmp_path / "short", *flows, limit=39), capsys).startswith("Ship two")
     long = {"id": "long", "turns": [{"user": f"c39 {number}"} for number in range(30)]}
     with (data / "conversations.jsonl").open("a") as file:
         file.write(json.dumps(long) + "\n")
-    printed = shown(play(data, tmp_path / "sample", *flows, limit=39), capsys)
+    printed = terminal_text(play(data, tmp_path / "sample", *flows, limit=39), capsys)
     assert not printed.startswith("Ship") and "is not excluded" in printed
 
 

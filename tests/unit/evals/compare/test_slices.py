@@ -81,11 +81,11 @@ def test_slices_do_not_repeat_the_total(data, tmp_path, capsys):
 def test_every_kind_of_slice_can_be_found(data, tmp_path, flow, slice_):
     before, after = play(data, tmp_path / "a"), play(data, tmp_path / "b", flow)
     a, b = make_turn_tables([before.turn_values["answering"], after.turn_values["answering"]])
-    found = significant_slices(
+    result = significant_slices(
         [("answering", pair_measure("answer_f1", a, b))], slices_by_turn(after), 0.05, two_sided=False
     )
-    assert slice_ in [each.name for each in found]
-    assert not any(each.name.startswith("topic") for each in found), "a key of forty values tells no kinds apart"
+    assert slice_ in [each.name for each in result]
+    assert not any(each.name.startswith("topic") for each in result), "a key of forty values tells no kinds apart"
 
 
 def test_equal_runs_rarely_name_a_slice():

@@ -91,21 +91,21 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
     _, one = gate(before, tmp_path / "one", Late(wrong=half))
     _, many = gate(before, tmp_path / "many", Late(wrong=half), lab={"concurrency": 9})
     assert one.stopped.partition(";")[0] == many.stopped.partition(";")[0]
-    found = [
+    results = [
         [(j.measure, j.verdict, j.loss, j.upper_bound) for j in verdict.primary_verdicts] for verdict in (one, many)
     ]
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
     wrong = {"flow": Answering(wrong=EVERY)}
     run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
     assert cut.result == "inconclusive" and "no verdict yet, --resume continues" in cut.stopped
-    kept = [row for row in run.folder.turns() if row.take == 0]
+    stored = [row for row in run.folder.turns() if row.take == 0]
     run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
     _, straight = gate(before, tmp_path / "straight", **wrong)
     assert verdict.result == "regression" and verdict.stopped == straight.stopped
-    assert all(row in run.folder.turns() for row in kept[:8])
+    assert all(row in run.folder.turns() for row in stored[:8])
     again, same = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 901}, resume=True)
     assert len(again.folder.turns()) == 34 and str(same) == str(verdict)
     for other in ({"looks": 3}, {"alpha": 0.01}, {"margins": {"answer_f1": 0.2}}):
@@ -176,7 +176,7 @@ def test_looks_begin_early_and_end_with_the_last_conversation():
 def test_look_does_not_depend_on_later_turns():
     random = np.random.default_rng(3)
     sums = random.normal(0.4, 1, (40, 6))
-    # An alarm of the first look is an alarm of all: whoever crosses there does not cross again.
+    # An alarm of the first look is an alarm of all: such a run does not cross again.
     sums[:12, 0] = 5.0
     whole = [*alarms(sums, [12, 18, 40], 40, 0.05)]
     assert [raised for _, raised in whole[:2]] == [True, False]

@@ -19,10 +19,10 @@ from support.small_runs import Answering, play, write_set
 def verdict(before, after, stop=None, margin=0.25):
     rows = [{(f"c{n:03}", 0, 0): {"cost_usd": value} for n, value in enumerate(side)} for side in (before, after)]
     stops = {} if stop is None else {"flow": {"cost_usd": stop}}
-    (judged,), _ = evaluate_measures(
+    (result,), _ = evaluate_measures(
         {"flow": rows[0]}, {"flow": rows[1]}, {"cost_usd": margin}, 0.05, ["cost_usd"], stops=stops
     )
-    return judged
+    return result
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_least_number_of_conversations_is_printed_and_true(stop, margin, least):
     for size in (least - 1, least):
         after = np.ones(size)
         after[0] = 1 - 1e-6
-        judged = verdict(np.ones(size), after, stop, margin)
-        assert (judged.kind == "pass") == (size == least)
-        assert (f"with fewer than {least} conversations (the stop is {stop:.1f} x" in judged.why) == (size < least)
+        outcome = verdict(np.ones(size), after, stop, margin)
+        assert (outcome.kind == "pass") == (size == least)
+        assert (f"with fewer than {least} conversations (the stop is {stop:.1f} x" in outcome.why) == (size < least)
 
 
 @given(
@@ -45,11 +45,11 @@ def test_least_number_of_conversations_is_printed_and_true(stop, margin, least):
 )
 def test_a_cost_passes_only_below_its_stop_and_its_margin(before, change, stop):
     after = [value + change for value in before]
-    judged = verdict(before, after, stop)
+    outcome = verdict(before, after, stop)
     if stop is None or max(after) > stop:
-        assert judged.kind != "pass" and (judged.upper_bound is None or not judged.changed)
-    if judged.kind == "pass":
-        assert judged.loss <= judged.upper_bound <= judged.margin * (1 + 1e-9)
+        assert outcome.kind != "pass" and (outcome.upper_bound is None or not outcome.changed)
+    if outcome.kind == "pass":
+        assert outcome.loss <= outcome.upper_bound <= outcome.margin * (1 + 1e-9)
         assert verdict(before, after, stop, margin=0.5).kind == "pass"
 
 
@@ -58,18 +58,18 @@ def test_spec_declares_a_stop_and_the_gate_and_a_claim_use_it(tmp_path, capsys):
     base = str(tmp_path / "base.jsonl")
     assert main(["gate", str(play(data, tmp_path / "before").path), "--baseline", base, "--update"]) == 0
 
-    def told(name, **spec):
+    def stop_note(name, **spec):
         run = play(data, tmp_path / name, Answering(calls=lambda turn: 1 + (turn == ("c00", 0))), **spec)
         code = main(["gate", str(run.path), "--baseline", base])
         assert main(["compare", str(tmp_path / "before"), str(run.path), "--max-loss", "llm_calls=.25"]) == 0
         return code, capsys.readouterr().out
 
-    code, out = told("open")
+    code, out = stop_note("open")
     assert code == 3 and "no stop of llm_calls is declared (`stops` in the spec), so no loss is excluded" in out
     assert out.count("no stop of llm_calls is declared") == 2 and "not shown to be non-inferior" in out
-    code, out = told("stopped", stops={"llm_calls": 3})
+    code, out = stop_note("stopped", stops={"llm_calls": 3})
     assert code == 0 and "\npass: no loss beyond the margin in llm_calls" in out and "\nyes: " in out
-    code, out = told("exceeded", stops={"llm_calls": 1})
+    code, out = stop_note("exceeded", stops={"llm_calls": 1})
     assert code == 3 and "a turn took 2.00, beyond the declared stop of 1" in out
 
 

@@ -16,10 +16,10 @@ def test_one_loss_on_every_turn_is_one_loss_however_floats_write_it():
     """.9 - .7, .8 - .6, .7 - .5 and .6 - .4 are not the same to the last digit."""
     before = {(f"c{n}", 0, 0): {"answer_f1": value} for n, value in enumerate((0.9, 0.8, 0.7, 0.6))}
     after = {key: {"answer_f1": row["answer_f1"] - 0.2} for key, row in before.items()}
-    (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
-    assert (judged.verdict, judged.loss) == ("worse, size undecided", pytest.approx(0.2))
-    assert judged.paired.is_constant_shift
-    assert judged.detectable_loss is None
+    (verdict,), _ = evaluate_measures({"flow": before}, {"flow": after}, {}, 0.05, ["answer_f1"])
+    assert (verdict.verdict, verdict.loss) == ("worse, size undecided", pytest.approx(0.2))
+    assert verdict.paired.is_constant_shift
+    assert verdict.detectable_loss is None
 
 
 def test_seconds_measured_in_two_runs_advise():
@@ -27,8 +27,8 @@ def test_seconds_measured_in_two_runs_advise():
     before = columns(answer_f1=[1.0] * 8, latency_s=[1.0] * 8)
     after = columns(answer_f1=[1.0] * 8, latency_s=[2.0] * 8)
     for recorded in (False, True):
-        judged, notes = evaluate_measures(before, after, {}, 0.05, family, latency_is_primary=recorded)
-        (seconds,) = [j for j in judged if j.measure.name == "latency_s"]
+        verdicts, notes = evaluate_measures(before, after, {}, 0.05, family, latency_is_primary=recorded)
+        (seconds,) = [j for j in verdicts if j.measure.name == "latency_s"]
         assert (seconds.verdict, seconds.secondary_reason == "") == ("worse beyond margin", recorded)
         assert bool(notes) is not recorded
     with pytest.raises(RunError, match="latency_s are left out, unknown, or measured live"):
@@ -47,10 +47,10 @@ def test_more_tests_ask_for_more():
     zero = [0.0] * 6
     (alone,), _ = evaluate_measures(columns(a=zero), columns(a=worse), {}, 0.02, ["a"])
     assert (alone.verdict, alone.p_adjusted) == ("worse, size undecided", 1 / 64)
-    judged, _ = evaluate_measures(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
-    assert [(j.measure.name, j.family) for j in judged] == [("a", 2), ("b", 2)]
-    assert judged[0].p == 1 / 64 < judged[0].p_adjusted or judged[0].p == judged[0].p_adjusted
-    assert judged[1].verdict == "undecided"
+    verdicts, _ = evaluate_measures(columns(a=zero, b=zero), columns(a=worse, b=other), {}, 0.05, ["a", "b"])
+    assert [(j.measure.name, j.family) for j in verdicts] == [("a", 2), ("b", 2)]
+    assert verdicts[0].p == 1 / 64 < verdicts[0].p_adjusted or verdicts[0].p == verdicts[0].p_adjusted
+    assert verdicts[1].verdict == "undecided"
 
 
 def test_many_conversations_pass_and_a_break_among_them_is_a_break():
@@ -63,8 +63,8 @@ def test_many_conversations_pass_and_a_break_among_them_is_a_break():
     assert few[0].verdict == "undecided"
     assert 1 <= few[0].conversations_needed.low <= few[0].conversations_needed.high <= 50
     broken = [0.5 + v for v in noise[:60]] + [0.0] * 40
-    (found,), _ = evaluate_measures(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
-    assert found.verdict == "worse beyond margin"
+    (verdict,), _ = evaluate_measures(columns(a=same), columns(a=broken), {}, 0.05, ["a"])
+    assert verdict.verdict == "worse beyond margin"
 
 
 def test_turns_that_moved_both_ways_alike_are_as_good_on_average():
@@ -73,11 +73,11 @@ def test_turns_that_moved_both_ways_alike_are_as_good_on_average():
 
 
 def test_one_unknown_turn_makes_the_measure_unknown():
-    known, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
-    (tokens,), _ = evaluate_measures(known, partly, {}, 0.05, ["input_tokens"])
+    existing, partly = columns(input_tokens=[10, 10, 10]), columns(input_tokens=[10, None, 10])
+    (tokens,), _ = evaluate_measures(existing, partly, {}, 0.05, ["input_tokens"])
     assert (tokens.verdict, tokens.b, tokens.loss) == ("undecided", None, None)
     with pytest.raises(RunError, match="no primary measure is left: input_tokens"):
-        evaluate_measures(partly, known, {}, 0.05, ["input_tokens"])
+        evaluate_measures(partly, existing, {}, 0.05, ["input_tokens"])
 
 
 def test_a_measure_that_one_side_does_not_have_is_one_line():
@@ -115,20 +115,25 @@ def test_the_numbers_for_a_ci_server_are_numbers():
     """The detectable difference was printed as `np.float64(0.27)`."""
     random = np.random.default_rng(0)
     before, after = (columns(m=list(random.random(20) - shift)) for shift in (0.0, 0.3))
-    judged, _ = evaluate_measures(before, after, {}, 0.05, ["m"])
-    assert judged[0].detectable_loss is not None
-    verdict = GateVerdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), measure_verdicts=judged, notes=())
-    told = {p.get("name"): p.get("value") for p in ElementTree.fromstring(junit(verdict)).iter("property")}
-    assert all(float(value) == float(value) for name, value in told.items() if name not in ("run", "baseline"))
+    verdicts, _ = evaluate_measures(before, after, {}, 0.05, ["m"])
+    assert verdicts[0].detectable_loss is not None
+    verdict = GateVerdict(run_id="b", baseline_id="a", alpha=0.05, primary=("m",), measure_verdicts=verdicts, notes=())
+    text = {p.get("name"): p.get("value") for p in ElementTree.fromstring(junit(verdict)).iter("property")}
+    assert all(float(value) == float(value) for name, value in text.items() if name not in ("run", "baseline"))
 
 
 def test_log_of_a_regression_has_at_most_20_lines():
     flows = {f"flow{n}": columns(**{f"m{k}": [1.0] * 20 for k in range(8)})["flow"] for n in range(6)}
     broken = {f"flow{n}": columns(**{f"m{k}": [0.1 * (n + 1)] * 20 for k in range(8)})["flow"] for n in range(6)}
-    judged, _ = evaluate_measures(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
+    verdicts, _ = evaluate_measures(flows, broken, {}, 0.05, ["m0", "m1", "m2", "m3"])
     notes = tuple(f"note {n}" for n in range(9))
     verdict = GateVerdict(
-        run_id="b", baseline_id="a", alpha=0.05, primary=("m0", "m1", "m2", "m3"), measure_verdicts=judged, notes=notes
+        run_id="b",
+        baseline_id="a",
+        alpha=0.05,
+        primary=("m0", "m1", "m2", "m3"),
+        measure_verdicts=verdicts,
+        notes=notes,
     )
     # Two more follow: the worst turns, and where the rest is.
     assert len(summary_lines(verdict)) <= 18
@@ -145,5 +150,5 @@ def test_late_regression_may_be_unseen_in_early_turns():
     keys = [(f"c{c:02}", t, 0) for c in range(90) for t in range(20 if c % 10 == 0 else 2)]
     before = {key: {"a": 1.0} for key in keys}
     after = {key: {"a": 1.0 + 0.001 * (number % 3 - 1)} for number, key in enumerate(keys)}
-    (judged,), _ = evaluate_measures({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
-    assert judged.verdict == "undecided"
+    (verdict,), _ = evaluate_measures({"flow": before}, {"flow": after}, {"a": 0.1}, 0.05, ["a"])
+    assert verdict.verdict == "undecided"

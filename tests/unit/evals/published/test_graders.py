@@ -15,7 +15,7 @@ PINNED = "678217a86a9707a220702bf092cee0fec5e685c378fd97751be9183b283ce2e8"
 
 
 def test_graders_are_those_that_reproduced_the_figures():
-    """Whoever changes them runs `agentlab reproduce` on the packs, and then changes this."""
+    """After a change of these, run `agentlab reproduce` on the packs, then change this test."""
     assert set(fingerprints(GRADERS.values(), "none").values()) == {PINNED}
 
 
@@ -31,14 +31,14 @@ def test_graders_are_those_that_reproduced_the_figures():
     ],
 )
 def test_squad(answer, reference, em, f1):
-    found = Squad.grade(answer, [reference])
-    assert (found["em"], found["f1"]) == (em, pytest.approx(f1))
+    scores = Squad.grade(answer, [reference])
+    assert (scores["em"], scores["f1"]) == (em, pytest.approx(f1))
 
 
 def test_squad_uses_the_best_reference_per_metric_and_acc_is_containment():
-    found = Squad.grade("born in New York City", ["York", "New York City, born there"])
-    assert (found["acc"], found["em"]) == (1, 0)
-    assert found["f1"] == pytest.approx(8 / 10)
+    scores = Squad.grade("born in New York City", ["York", "New York City, born there"])
+    assert (scores["acc"], scores["em"]) == (1, 0)
+    assert scores["f1"] == pytest.approx(8 / 10)
     assert Squad.grade("whatever", ["The The"])["acc"] == 1, "an empty reference is part of everything"
 
 
@@ -64,8 +64,8 @@ def test_hotpotqa_gives_nothing_for_a_part_of_yes_or_no_nor_for_nothing(answer, 
     ],
 )
 def test_drop(answer, reference, em, f1):
-    found = Drop.grade(answer, [reference])
-    assert (found["em"], found["f1"]) == (em, f1)
+    scores = Drop.grade(answer, [reference])
+    assert (scores["em"], scores["f1"]) == (em, f1)
 
 
 def test_locomo_keeps_articles_apostrophes_and_hyphens():

@@ -20,11 +20,11 @@ from agentlab.evals.scorers import (
     tools,
     words,
 )
-from support.scoring import found, outcome, values
+from support.scoring import outcome, search_event, values
 
 
 @pytest.mark.parametrize(
-    "said, references, f1, exact",
+    "text, references, f1, exact",
     [
         ("The Netherlands.", ["Netherlands", "Holland"], 1.0, 1.0),
         ("It was the Netherlands [1].", ["Netherlands"], 0.5, 0.0),
@@ -33,13 +33,13 @@ from support.scoring import found, outcome, values
         ("", ["yes"], 0.0, 0.0),
     ],
 )
-def test_answers(said, references, f1, exact):
+def test_answers(text, references, f1, exact):
     turn = Turn(user="q", reference_answers=references)
-    assert values(answer.score(turn, outcome(said))) == {"answer_f1": pytest.approx(f1), "exact_match": exact}
+    assert values(answer.score(turn, outcome(text))) == {"answer_f1": pytest.approx(f1), "exact_match": exact}
 
 
 @pytest.mark.parametrize(
-    ("said", "reference", "f1"),
+    ("text", "reference", "f1"),
     [
         ("It\u2019s Paul\u2019s", "It's Paul's", 1),
         ("\u00aboui\u00bb", "Oui.", 1),
@@ -50,8 +50,8 @@ def test_answers(said, references, f1, exact):
         ("\u0939\u093e", "\u0939\u0940", 0),
     ],
 )
-def test_other_scripts_than_ascii_are_compared_word_by_word(said, reference, f1):
-    assert words.f1(words.normalise(said), words.normalise(reference)) == pytest.approx(f1)
+def test_other_scripts_than_ascii_are_compared_word_by_word(text, reference, f1):
+    assert words.f1(words.normalise(text), words.normalise(reference)) == pytest.approx(f1)
 
 
 @given(st.text(), st.text())
@@ -71,7 +71,7 @@ def test_similarity_takes_the_nearest_reference_and_an_empty_reply_is_0():
 
 def test_retrieval_and_citations():
     turn = Turn(user="q", relevant_doc_ids=["a", "b"])
-    seen = outcome(cited=("b", "x"), events=(found("x", "b"), found("b", "c")))
+    seen = outcome(cited=("b", "x"), events=(search_event("x", "b"), search_event("b", "c")))
     assert values(retrieval.score(turn, seen)) == {"retrieval_recall": 0.5, "retrieval_mrr": 0.5}
     assert values(citations.score(turn, seen)) == {"citation_precision": 0.5, "citation_recall": 0.5}
     nothing = outcome()
@@ -115,7 +115,7 @@ def test_declining(text, declined):
     assert values(answerable) == {"answered": float(not declined)}
 
 
-@pytest.mark.parametrize("needed, events, value", [(True, (found("a"),), 1), (True, (), 0), (False, (), 1)])
+@pytest.mark.parametrize("needed, events, value", [(True, (search_event("a"),), 1), (True, (), 0), (False, (), 1)])
 def test_the_decision_to_look_up(needed, events, value):
     turn = Turn(user="q", needs_document_lookup=needed)
     assert values(lookup.score(turn, outcome(events=events))) == {"lookup_accuracy": value}

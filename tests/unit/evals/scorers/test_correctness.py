@@ -7,16 +7,16 @@ import pytest
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import correctness, groundedness, ranking, rouge
 from agentlab.evals.store.measures import primary_family
-from support.scoring import found, outcome, values
+from support.scoring import outcome, search_event, values
 
 
-def graded(said: str, *references: str) -> float:
+def graded(text: str, *references: str) -> float:
     turn = Turn(user="?", reference_answers=list(references))
-    return values(correctness.score(turn, outcome(said)))["answer_correctness"]
+    return values(correctness.score(turn, outcome(text)))["answer_correctness"]
 
 
 @pytest.mark.parametrize(
-    ("said", "reference"),
+    ("text", "reference"),
     [
         ("The choice of input encoding is typically left independent.", "encoding"),
         ("It was released on May 7th, 2023 [2].", "7 May 2023"),
@@ -43,12 +43,12 @@ def graded(said: str, *references: str) -> float:
         ("in C++ and C#", "C#"),
     ],
 )
-def test_a_right_answer_survives_its_sentence(said, reference):
-    assert graded(said, reference) == 1
+def test_a_right_answer_survives_its_sentence(text, reference):
+    assert graded(text, reference) == 1
 
 
 @pytest.mark.parametrize(
-    ("said", "reference"),
+    ("text", "reference"),
     [
         ("It was 8 May 2023", "7 May 2023"),
         ("about 1,600", "1500"),
@@ -70,8 +70,8 @@ def test_a_right_answer_survives_its_sentence(said, reference):
         ("C", "C++"),
     ],
 )
-def test_a_wrong_answer_scores_nothing_however_alike(said, reference):
-    assert graded(said, reference) == 0
+def test_a_wrong_answer_scores_nothing_however_alike(text, reference):
+    assert graded(text, reference) == 0
 
 
 def test_infinite_number_is_an_ordinary_word():
@@ -103,10 +103,10 @@ def test_correctness_decides_where_it_is_graded_and_f1_where_it_is_not():
 
 def test_sentences_are_supported_by_passages_or_not():
     turn = Turn(user="How heavy is the ball?", relevant_doc_ids=["ball"])
-    passages = (found("ball", text="The ball weighs between 410 and 450 g at kick-off."),)
+    passages = (search_event("ball", text="The ball weighs between 410 and 450 g at kick-off."),)
 
-    def grounded(said: str, **more):
-        return groundedness.score(turn, outcome(said, **more))["groundedness"]
+    def grounded(text: str, **more):
+        return groundedness.score(turn, outcome(text, **more))["groundedness"]
 
     assert grounded("It weighs 410 to 450 g [1].", events=passages).value == 1
     made_up = grounded("It weighs 410 to 450 g. Napoleon invented kites in Paris.", events=passages)
@@ -123,12 +123,12 @@ def test_rouge_l_takes_the_nearest_reference():
 
 def test_ranking_knows_order_and_what_was_not_found():
     turn = Turn(user="?", relevant_doc_ids=["a", "b"])
-    first = values(ranking.score(turn, outcome(events=(found("a", "x", "b"),))))
-    later = values(ranking.score(turn, outcome(events=(found("x", "a", "b"),))))
+    first = values(ranking.score(turn, outcome(events=(search_event("a", "x", "b"),))))
+    later = values(ranking.score(turn, outcome(events=(search_event("x", "a", "b"),))))
     assert first["retrieval_ndcg"] == pytest.approx(1.5 / (1 + 0.6309), abs=1e-4)
     assert first["context_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert later["retrieval_ndcg"] < first["retrieval_ndcg"]
     assert later["context_precision"] < first["context_precision"]
-    assert values(ranking.score(turn, outcome(events=(found("a", "b"),)))) == dict.fromkeys(first, 1)
+    assert values(ranking.score(turn, outcome(events=(search_event("a", "b"),)))) == dict.fromkeys(first, 1)
     assert values(ranking.score(turn, outcome())) == dict.fromkeys(first, 0)
     assert ranking.metrics(Turn(user="?", relevant_doc_ids=[])) == ()

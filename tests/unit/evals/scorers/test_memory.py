@@ -23,9 +23,9 @@ def by_topic(texts):
 
 
 def wrote(number: int, text: str, replaces: str | None = None, written: bool = True, turn: int = 0) -> MemoryOp:
-    kept = Fact(id=f"f{number}", text=text, created=datetime(2026, 1, 1))
+    fact = Fact(id=f"f{number}", text=text, created=datetime(2026, 1, 1))
     op = "revise" if replaces else "remember"
-    about = {"op": op, "text": text, "facts": (kept,), "written": written, "replaces": replaces}
+    about = {"op": op, "text": text, "facts": (fact,), "written": written, "replaces": replaces}
     return MemoryOp(id=number, turn=turn, phase="memory_write", **about)
 
 
@@ -39,7 +39,7 @@ def remembering(*events: Event, before: tuple[Event, ...] = (), turns: tuple[Tur
     return TurnOutcome(reply=Reply(text=""), events=events, embed=by_topic, events_before=before, turns_before=turns)
 
 
-def telling(*memory: dict, **turn: object) -> Turn:
+def stating(*memory: dict, **turn: object) -> Turn:
     return Turn.model_validate({"user": "q", "expected_memory": list(memory), **turn})
 
 
@@ -51,12 +51,12 @@ NOTHING = {"op": "none"}
 @pytest.mark.parametrize(
     "turn, events, precision, recall",
     [
-        (telling(CAT), (wrote(0, "A cat, Pickle, lives here."),), 1, 1),
-        (telling(CAT), (), 0, 0),
-        (telling(CAT), (wrote(0, "Cat", written=False),), 0, 0),
-        (telling(CAT), (wrote(0, "Cat!"), wrote(1, "It rained.")), 0.5, 1),
-        (telling(CAT, CELLO), (wrote(0, "Has a cat and plays the cello."),), 1, 1),
-        (telling(CAT, CELLO), (wrote(0, "Her cat."), wrote(1, "A cat again.")), 1, 0.5),
+        (stating(CAT), (wrote(0, "A cat, Pickle, lives here."),), 1, 1),
+        (stating(CAT), (), 0, 0),
+        (stating(CAT), (wrote(0, "Cat", written=False),), 0, 0),
+        (stating(CAT), (wrote(0, "Cat!"), wrote(1, "It rained.")), 0.5, 1),
+        (stating(CAT, CELLO), (wrote(0, "Has a cat and plays the cello."),), 1, 1),
+        (stating(CAT, CELLO), (wrote(0, "Her cat."), wrote(1, "A cat again.")), 1, 0.5),
     ],
 )
 def test_memory_writes_are_graded(turn, events, precision, recall):
@@ -66,22 +66,25 @@ def test_memory_writes_are_graded(turn, events, precision, recall):
 
 
 def test_turns_without_a_new_fact_should_write_nothing():
-    chat, repeat = telling(NOTHING), telling(NOTHING, metadata={"kind": "repeat"})
-    kept = wrote(0, "Cat", written=False)
-    assert values(memory_writes.score(chat, remembering(kept))) == {"memory_restraint": 1}
-    assert values(memory_writes.score(repeat, remembering(kept))) == {"memory_restraint": 1, "duplicates_prevented": 1}
+    chat, repeat = stating(NOTHING), stating(NOTHING, metadata={"kind": "repeat"})
+    unwritten = wrote(0, "Cat", written=False)
+    assert values(memory_writes.score(chat, remembering(unwritten))) == {"memory_restraint": 1}
+    assert values(memory_writes.score(repeat, remembering(unwritten))) == {
+        "memory_restraint": 1,
+        "duplicates_prevented": 1,
+    }
     twice = remembering(wrote(0, "Cat"))
     assert values(memory_writes.score(repeat, twice)) == {"memory_restraint": 0, "duplicates_prevented": 0}
 
 
 def test_a_corrected_fact_must_leave_memory():
     old, new = "The lesson is on Monday.", "The lesson is on Friday, not Monday."
-    told = (telling({"op": "add", "content": old}), telling(CAT))
-    turn = telling({"op": "update", "content": new, "replaces": old})
+    turns = (stating({"op": "add", "content": old}), stating(CAT))
+    turn = stating({"op": "update", "content": new, "replaces": old})
     before = (wrote(0, "Lesson on Monday."), wrote(1, "A cat."))
 
     def stale(*events: Event) -> float:
-        graded = memory_writes.score(turn, remembering(*events, before=before, turns=told))
+        graded = memory_writes.score(turn, remembering(*events, before=before, turns=turns))
         return graded["no_stale_fact"].value
 
     friday = "The lesson is on Friday, no longer Monday."
@@ -89,7 +92,7 @@ def test_a_corrected_fact_must_leave_memory():
     assert stale(wrote(2, friday)) == 0
     assert stale(wrote(2, friday, replaces="f1")) == 0
     assert stale() == 0
-    graded = memory_writes.score(turn, remembering(wrote(2, "Lesson on Monday."), before=before, turns=told))
+    graded = memory_writes.score(turn, remembering(wrote(2, "Lesson on Monday."), before=before, turns=turns))
     assert graded["memory_write_recall"].value == 0, "the old version once more is not the new one"
 
 

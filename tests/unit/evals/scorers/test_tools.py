@@ -118,8 +118,8 @@ async def test_memory_step_of_the_orchestrator_is_the_final_step_of_the_scorer(r
     seen = await after_a_turn(*replies, **settings)
     assert [event.call.name for event in seen.events if isinstance(event, ToolRun)] == ["save_memory"]
     assert values(tools.score(expecting(), seen)) == {"tool_f1": 1, "no_call_accuracy": 1, "valid_calls": 1}
-    asked = values(tools.score(expecting({"name": "save_memory"}), seen))
-    assert (asked["tool_precision"], asked["tool_recall"]) == (1, 1)
+    measured = values(tools.score(expecting({"name": "save_memory"}), seen))
+    assert (measured["tool_precision"], measured["tool_recall"]) == (1, 1)
 
 
 def test_order_of_calls_counts_if_stated():

@@ -21,12 +21,12 @@ def interval(values, clusters):
 @given(ROWS)
 def test_interval_of_scores_contains_the_mean_stays_on_the_scale_and_has_a_width(rows):
     values, clusters = zip(*rows, strict=True)
-    mean, found = interval(values, clusters)
+    mean, result = interval(values, clusters)
     assert mean == pytest.approx(np.mean(values))
-    assert (found is None) == (len(set(clusters)) < 2)
-    if found:
-        assert -1e-9 <= found[0] <= mean <= found[1] <= 1 + 1e-9
-        assert found[1] - found[0] > 0.1
+    assert (result is None) == (len(set(clusters)) < 2)
+    if result:
+        assert -1e-9 <= result[0] <= mean <= result[1] <= 1 + 1e-9
+        assert result[1] - result[0] > 0.1
 
 
 @pytest.mark.parametrize("size", [2, 5, 60])

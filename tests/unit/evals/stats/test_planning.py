@@ -32,9 +32,9 @@ def test_the_loss_that_is_stated_is_found_in_about_four_of_five_runs(kind, size)
             continue
         runs += 1
         for drawn, called in ((sums, "same"), (noise(), "other")):
-            moved = drawn + np.array([loss, 0, 0]) * counts
-            found = SignFlips(moved).test().p_adjusted[0] < 0.05
-            same, other = same + (found and called == "same"), other + (found and called == "other")
+            changed = drawn + np.array([loss, 0, 0]) * counts
+            result = SignFlips(changed).test().p_adjusted[0] < 0.05
+            same, other = same + (result and called == "same"), other + (result and called == "other")
     assert runs > 100
     # Two standard errors of 150 are .065; the residuals of few uneven conversations know too little of another run's.
     assert 0.75 - 0.065 <= same / runs <= 0.85 + 0.065

@@ -41,7 +41,7 @@ def test_many_conversations_are_sampled_and_the_same_seed_gives_the_same_p():
 
 def test_all_measures_are_flipped_by_the_same_signs():
     sums = np.random.default_rng(0).normal(size=(20, 3))
-    drawn = SignFlips(np.c_[sums, 2 * sums[:, :1]]).drawn
+    drawn = SignFlips(np.c_[sums, 2 * sums[:, :1]]).all_sums
     assert drawn[:, 0] == pytest.approx(drawn[:, 3], abs=1e-4)
     columns = np.random.default_rng(1).normal(size=(4, 2))
     every = np.array([np.array(signs) @ columns for signs in product((1, -1), repeat=4)])

@@ -28,9 +28,11 @@ def played(flow: str, name: str, chance: random.Random) -> tuple[Trace, list[Tur
     for turn in range(chance.randint(1, 3)):
         shared = {"turn": turn, "phase": "answer", "seconds": chance.random()}
         usage = Usage(input_tokens=chance.randint(1, 99), output_tokens=2, cached_tokens=0)
-        said = Completion(message=Message(role="agent", text="x"), usage=usage)
+        completion = Completion(message=Message(role="agent", text="x"), usage=usage)
         request = Request(messages=(Message(role="user", text="?"),))
-        call = ModelCall(id=2 * turn, model="m", request=request, completion=said, cost_usd=chance.random(), **shared)
+        call = ModelCall(
+            id=2 * turn, model="m", request=request, completion=completion, cost_usd=chance.random(), **shared
+        )
         events: list[Event] = [call, EmbeddingCall(id=2 * turn + 1, model="e", **shared)]
         trace.events += events
         scores = {metric: StoredScore(chance.random(), "") for metric in ("b", "a")[: 1 + turn]}

@@ -66,7 +66,7 @@ def test_a_summary_is_read_with_its_types(tmp_path, own_home):
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
+    ("file", "old", "new", "text"),
     [
         ("turns.jsonl", '"user"', '"said"', "turns.jsonl:1: ValueError: Object missing required field `user`"),
         (
@@ -80,7 +80,7 @@ def test_a_summary_is_read_with_its_types(tmp_path, own_home):
         ("calls.jsonl", '{"flow"', '["flow"', "calls.jsonl:1: JSONDecodeError"),
     ],
 )
-def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, old, new, said):
+def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, old, new, text):
     run = play(write_set(tmp_path / "set", conversations=2), tmp_path / "run")
     content = (run.path / file).read_text()
     (run.path / file).write_text(content.replace(old, new, 1))
@@ -88,7 +88,7 @@ def test_a_broken_row_is_named_by_file_line_and_field(tmp_path, own_home, file, 
     broken = open_run(run.path)
     with pytest.raises(RunError) as refused:
         _ = broken.turns, broken.scores, broken.calls
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert text in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_comparing_two_flows_loads_no_pandas(tmp_path, own_home):

@@ -31,17 +31,17 @@ def paired(messages: tuple[Message, ...]) -> bool:
 def test_trimming_keeps_a_valid_history_below_its_bound(history, limit, chunk):
     before = history.get_history()
     count = history.get_token_count()
-    gone = history.trim_to_limit(limit, chunk)
+    removed = history.trim_to_limit(limit, chunk)
     after = history.get_history()
-    assert after == before[gone:]
+    assert after == before[removed:]
     assert paired(after)
     users = [m for m in before if m.role == "user"]
     assert [m for m in after if m.role == "user"][-1:] == users[-1:]
     if count <= limit:
-        assert gone == 0
+        assert removed == 0
     elif after and [m.role for m in after].count("user") > 1:
         assert history.get_token_count() <= (limit - chunk - 1 if chunk else limit)
-    if gone:
+    if removed:
         assert after[0].role == "user"
     assert history.trim_to_limit(limit, chunk) == 0
 
@@ -49,9 +49,9 @@ def test_trimming_keeps_a_valid_history_below_its_bound(history, limit, chunk):
 @given(histories(), st.integers(1, 300), st.integers(1, 100))
 def test_a_chunk_is_the_least_that_goes_at_a_time(history, limit, chunk):
     before = history.get_history()
-    gone = history.trim_to_limit(limit, chunk)
-    if gone and sum(m.role == "user" for m in history.get_history()) > 1:
-        assert sum(map(estimate_tokens, before[:gone])) >= chunk
+    removed = history.trim_to_limit(limit, chunk)
+    if removed and sum(m.role == "user" for m in history.get_history()) > 1:
+        assert sum(map(estimate_tokens, before[:removed])) >= chunk
 
 
 def test_greedy_trimming_leaves_room_and_minimal_trimming_does_not():

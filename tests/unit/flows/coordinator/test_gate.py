@@ -28,7 +28,7 @@ def test_statement_beside_a_question_is_kept():
 
 def test_the_gate_is_right_about_most_turns_of_our_own_set():
     turns = [t for c in load_dataset(Path("datasets/memory")).conversations for t in c.turns]
-    told = [(any(m.op != "none" for m in t.expected_memory), t.user) for t in turns if t.expected_memory is not None]
-    assert sum(states_a_fact(text) is keep for keep, text in told) / len(told) > 0.8
-    kept = [states_a_fact(text) for keep, text in told if keep]
-    assert sum(kept) / len(kept) > 0.95, "a fact that is let go is lost; an episode too many is not"
+    texts = [(any(m.op != "none" for m in t.expected_memory), t.user) for t in turns if t.expected_memory is not None]
+    assert sum(states_a_fact(text) is keep for keep, text in texts) / len(texts) > 0.8
+    stored = [states_a_fact(text) for keep, text in texts if keep]
+    assert sum(stored) / len(stored) > 0.95, "a fact that is not stored is lost; an episode too many is not"

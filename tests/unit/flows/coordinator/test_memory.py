@@ -11,7 +11,7 @@ from agentlab.core.events import Decision, Notice
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
 from agentlab.models.embedders import hashing
-from support.coordinators import SlowMemory, ops, said, say, setup, stored
+from support.coordinators import SlowMemory, messages_of, ops, say, setup, stored
 
 
 async def test_turns_are_stored_after_the_reply_and_charged_to_memory(memory):
@@ -73,13 +73,13 @@ async def test_cancelled_stream_leaves_the_reply_and_no_memories():
     session.change(memory=memory)
     session.begin_turn(0)
     turn = asyncio.create_task(coordinator.respond(UserTurn(text="Where do I live?"), session))
-    await memory.asked.wait()
+    await memory.received.wait()
     for _ in range(100):
         await asyncio.sleep(0)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert said(session)[-1] == ("miyori", "Noted.")
+    assert messages_of(session)[-1] == ("miyori", "Noted.")
     assert stored(session)[-1] == ("agent", "Noted.")
     memory.failure = MemoryUnavailable("the store is gone")
     await say(session, "And now?")
@@ -87,17 +87,17 @@ async def test_cancelled_stream_leaves_the_reply_and_no_memories():
 
 
 async def test_stream_with_an_unavailable_memory_is_a_notice(memory, monkeypatch):
-    async def away(*args, **kwargs):
+    async def unavailable(*args, **kwargs):
         raise MemoryUnavailable("the store is gone")
 
-    monkeypatch.setattr(memory, "search", away)
+    monkeypatch.setattr(memory, "search", unavailable)
     session, _ = setup(["Noted.", "Hm."], memory=memory, memory_read="stream", store_turns=False)
     assert await say(session, "Where do I live?", "Well?") == ["Noted.", "Hm."]
     assert [e.name for e in session.trace.events if isinstance(e, Notice)] == ["memory_unavailable"] * 2
 
 
 @pytest.mark.parametrize(("distinct", "times"), [(True, 1), (False, 2)])
-async def test_a_message_that_was_repeated_is_recalled_once_and_kept_twice(memory, distinct, times):
+async def test_a_repeated_message_is_recalled_once_and_stored_twice(memory, distinct, times):
     replies = ["Noted.", "Noted again.", "You like tea."]
     session, model = setup(replies, memory=memory, distinct_memories=distinct)
     await say(session, "I like tea.", "I like tea.", "Do I like tea?")
@@ -138,15 +138,15 @@ async def test_lasting_facts_are_drawn_from_episodes_and_newer_ones_replace_olde
 
 
 async def test_unavailable_memory_costs_only_the_memories(memory, monkeypatch):
-    async def away(*args, **kwargs):
+    async def unavailable(*args, **kwargs):
         raise MemoryUnavailable("the store is gone")
 
-    monkeypatch.setattr(memory, "search", away)
-    monkeypatch.setattr(memory, "add", away)
+    monkeypatch.setattr(memory, "search", unavailable)
+    monkeypatch.setattr(memory, "add", unavailable)
     session, _ = setup(["Hello."], memory=memory, gate="all")
     assert await say(session, "I live in Bern.") == ["Hello."]
-    told = [e.name for e in session.trace.events if isinstance(e, Notice)]
-    assert told == ["memory_unavailable", "background_failed"]
+    notices = [e.name for e in session.trace.events if isinstance(e, Notice)]
+    assert notices == ["memory_unavailable", "background_failed"]
 
 
 async def test_an_older_fact_is_replaced_though_the_episode_is_nearer(memory):
@@ -165,26 +165,26 @@ async def test_episodes_wait_until_there_are_enough_and_outlast_a_failure(memory
     await say(session, "My name is Ann, by the way.", "I have got two cats.", "And a dog, Rex.", "Bye for today, then.")
     extracts = [r.messages[0].text for r in model.requests if r.output_schema]
     assert len(extracts) == 2
-    assert all(told in extracts[1] for told in ("Ann", "two cats", "Rex"))
+    assert all(text in extracts[1] for text in ("Ann", "two cats", "Rex"))
 
 
 @pytest.mark.parametrize(("settings", "reads"), [({"store_turns": False}, 3), ({"memory_facts": 0}, 0)])
 async def test_reading_ahead_does_not_depend_on_storing(memory, settings, reads):
     session, _ = setup(["a", "b"], memory=memory, gate="all", memory_read="ahead", **settings)
     await say(session, "One and two", "Three")
-    found = [e for e in ops(session, kind="memory", op="recall") if e.turn == 0]
-    assert len(found) == reads
+    results = [e for e in ops(session, kind="memory", op="recall") if e.turn == 0]
+    assert len(results) == reads
     assert len(await memory.facts()) == (2 if settings.get("store_turns", True) else 0)
 
 
 async def test_prefetch_of_an_ended_conversation_is_cancelled():
-    memory = SlowMemory(at_once=1)
+    memory = SlowMemory(concurrent=1)
     session, _ = setup(["Noted."], gate="all", memory_read="ahead", memory_facts=1)
     session.change(memory=memory)
     session.begin_turn(0)
     await coordinator.respond(UserTurn(text="I live in Bern, you know."), session)
     joining = asyncio.create_task(session.run_background())
-    await memory.asked.wait()
+    await memory.received.wait()
     session.forget_history()
     session.forget_history()
     await asyncio.wait_for(joining, 5)

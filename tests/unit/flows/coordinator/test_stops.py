@@ -10,19 +10,19 @@ from agentlab.core.errors import ServerFault
 from agentlab.core.messages import UserTurn
 from agentlab.flows import coordinator
 from agentlab.flows.coordinator.llm_coordinator import INTERRUPTED
-from support.coordinators import SlowMemory, Tool, both, history, said, say, setup, stored, talk
+from support.coordinators import SlowMemory, Tool, both, history, messages_of, say, setup, stored, talk
 
 
 async def test_stop_in_mid_stream_keeps_the_text():
     session, model = talk(["One ", "two ", "three"], ["Yes."])
     session.begin_turn(0)
-    heard = []
-    session.stream.on("reply_text", lambda item: (heard.append(item.text), item.text == "two " and task.cancel()))
+    texts = []
+    session.stream.on("reply_text", lambda item: (texts.append(item.text), item.text == "two " and task.cancel()))
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Count"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert heard == ["One ", "two "]
-    assert said(session)[-1] == ("miyori", "One two ")
+    assert texts == ["One ", "two "]
+    assert messages_of(session)[-1] == ("miyori", "One two ")
     assert [m.text for m in session.history.messages] == ["Count", "One two "]
     assert await say(session, "Go on?") == ["Yes."]
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "user"]
@@ -36,7 +36,7 @@ async def test_stop_in_mid_stream_keeps_the_text_during_a_memory_read(memory):
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Count"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
-    _, words = said(session)[-1]
+    _, words = messages_of(session)[-1]
     assert words.startswith("One two ") and "twenty" not in words
 
 
@@ -50,7 +50,7 @@ async def test_a_stop_between_tools_leaves_no_call_without_a_result():
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Tomorrow?"), session))
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [text for _, text in said(session)[2:]] == ["rain", INTERRUPTED]
+    assert [text for _, text in messages_of(session)[2:]] == ["rain", INTERRUPTED]
     assert await say(session, "Go on?") == ["Fine."]
     assert [m.role for m in model.requests[1].messages] == ["system", "user", "agent", "tool", "tool", "user"]
 
@@ -73,7 +73,7 @@ async def test_a_stop_while_memories_are_sought_keeps_the_prompt_and_no_reply():
     session.change(memory=memory)
     session.begin_turn(1)
     task = asyncio.create_task(coordinator.respond(UserTurn(text="Second"), session))
-    await memory.asked.wait()
+    await memory.received.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -104,5 +104,5 @@ async def test_results_that_were_there_when_the_turn_was_stopped_are_kept():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [text for _, text in said(session)[2:]] == ["rain", INTERRUPTED]
+    assert [text for _, text in messages_of(session)[2:]] == ["rain", INTERRUPTED]
     assert "may have taken effect" in INTERRUPTED

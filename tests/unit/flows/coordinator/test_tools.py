@@ -11,7 +11,7 @@ from agentlab.core.events import ToolRun
 from agentlab.core.messages import Message, ToolCall
 from agentlab.flows import coordinator
 from agentlab.models.scripted import Scripted, call
-from support.coordinators import Tool, both, said, say, setup
+from support.coordinators import Tool, both, messages_of, say, setup
 from support.doubles import session_over
 
 
@@ -24,16 +24,16 @@ async def test_model_reads_failures_and_unknown_tools():
 
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_tools_run_in_order_or_side_by_side_and_their_results_keep_the_order(parallel):
-    began, may_end = asyncio.Event(), asyncio.Event()
+    started_event, may_end = asyncio.Event(), asyncio.Event()
 
     async def slow():
-        began.set()
+        started_event.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(may_end.wait(), 0.2)
         return "slow" if may_end.is_set() else "alone"
 
     async def fast():
-        assert began.is_set() or parallel
+        assert started_event.is_set() or parallel
         may_end.set()
         return "fast"
 
@@ -64,8 +64,8 @@ async def test_a_tool_that_is_not_offered_does_not_run():
     session = session_over(coordinator, Scripted([call("weather"), "Hi."]), tools=[weather, Tool("dates")])
     session.change(settings=coordinator.Settings(tools=("dates",)))
     await say(session, "Hello")
-    assert weather.asked == []
-    assert said(session)[2] == ("tool", "Error: not run, this tool is not offered here.")
+    assert weather.received == []
+    assert messages_of(session)[2] == ("tool", "Error: not run, this tool is not offered here.")
 
 
 async def test_bad_argument_is_reported_and_the_turn_continues():
@@ -76,7 +76,7 @@ async def test_bad_argument_is_reported_and_the_turn_continues():
     assert "city" in (run.error or "")
 
 
-async def test_brought_tools_are_offered_whatever_is_set():
+async def test_tools_of_the_data_set_are_offered_with_any_setting():
     session = session_over(coordinator, model := Scripted(["Hi."]), tools=[Tool("weather"), Tool("dates")])
     session.change(settings=coordinator.Settings(tools=("dates",)))
     session.change(has_dataset_tools=True)

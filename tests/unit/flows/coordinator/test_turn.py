@@ -12,7 +12,7 @@ from agentlab.flows import coordinator
 from agentlab.models.scripted import Scripted, call
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
-from support.coordinators import Tool, both, history, said, say, setup
+from support.coordinators import Tool, both, history, messages_of, say, setup
 from support.doubles import session_over
 
 
@@ -66,10 +66,10 @@ async def test_the_system_instruction_is_the_file_and_never_changes(memory, tmp_
 async def test_context_and_memories_precede_the_prompt_and_stay_in_the_history(memory):
     session, model = setup(["Noted.", "Bern."], memory=memory, gate="all")
     await say(session, "I live in Bern, you know.", "Where do I live?")
-    told = "2026-01-01 00:00 | user: I live in Bern, you know. | miyori: Noted."
-    asked = f"[CONTEXT: 2026-01-01 00:00, {told}]\n\nWhere do I live?"
-    assert model.requests[1].messages[-1].text == asked
-    assert said(session)[2] == ("user", asked)
+    text = "2026-01-01 00:00 | user: I live in Bern, you know. | miyori: Noted."
+    requests = f"[CONTEXT: 2026-01-01 00:00, {text}]\n\nWhere do I live?"
+    assert model.requests[1].messages[-1].text == requests
+    assert messages_of(session)[2] == ("user", requests)
 
 
 async def test_context_may_be_in_the_system_prompt(memory):
@@ -91,7 +91,7 @@ async def test_a_memory_cannot_end_the_context_and_speak_as_the_user(memory):
 async def test_the_agents_name_is_a_setting_and_no_providers_word_for_it_appears():
     session, _ = setup(["Hello."], agent="otto")
     await say(session, "Hi")
-    assert [role for role, _ in said(session)] == ["user", "otto"]
+    assert [role for role, _ in messages_of(session)] == ["user", "otto"]
     assert [(m.role, m.name) for m in session.history.messages] == [("user", None), ("agent", "otto")]
     for word in ("assistant", "model"):
         with pytest.raises(ConfigError, match="is a reserved role"):
@@ -104,7 +104,7 @@ async def test_the_loop_ends_at_the_limit_with_a_history_that_can_be_used():
     assert await say(session, "Go on", "And now?") == ["It rains.", "Fine."]
     assert [request.tool_choice for request in model.requests] == ["auto", "auto", "auto", "none", "auto"]
     assert all(request.tools for request in model.requests), "the prefix stays as the provider has it in its cache"
-    assert said(session)[-3] == ("miyori", "It rains.")
+    assert messages_of(session)[-3] == ("miyori", "It rains.")
     assert [d.choice for d in session.trace.events if isinstance(d, Decision)] == [True]
     assert not history(session).open_calls()
 
@@ -127,9 +127,9 @@ async def test_a_new_session_forgets_the_history_and_keeps_the_memory(memory):
     session.begin_turn(1)
     await coordinator.respond(UserTurn(text="Where do I live?"), session)
     await session.run_background()
-    asked = model.requests[1].messages
-    assert [m.role for m in asked] == ["system", "user"]
-    assert "I live in Bern" in asked[1].text
+    requests = model.requests[1].messages
+    assert [m.role for m in requests] == ["system", "user"]
+    assert "I live in Bern" in requests[1].text
 
 
 async def test_history_turns_enter_without_the_flow():

@@ -38,7 +38,7 @@ async def test_several_results_reach_the_bubble_as_an_object():
 
 
 @pytest.mark.parametrize(
-    ("told", "shown", "asked_for"),
+    ("text", "rendered", "prompt_count"),
     [
         ("Just a woodwind.", "Just a woodwind.", 2),
         ('{"answer": "A woodwind."}', "A woodwind.", 2),
@@ -48,11 +48,11 @@ async def test_several_results_reach_the_bubble_as_an_object():
         ('{"canvas": "# Oboe"}', "# Oboe", 2),
     ],
 )
-async def test_an_answer_in_another_form_is_still_an_answer(told, shown, asked_for):
-    session, model = agent(replies={"bubble": told})
+async def test_an_answer_in_another_form_is_still_an_answer(text, rendered, prompt_count):
+    session, model = agent(replies={"bubble": text})
     (reply,) = await say(session, "What is an oboe?")
-    assert reply.text == shown
-    assert len(prompts(model, "bubble")) == asked_for
+    assert reply.text == rendered
+    assert len(prompts(model, "bubble")) == prompt_count
 
 
 async def test_results_reach_the_answer_whole_and_are_cited():

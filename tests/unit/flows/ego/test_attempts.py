@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.events import Decision
-from support.layered_agent import Tool, agent, asked, entries, judge, plan, prompts, say, step
+from support.layered_agent import Tool, agent, entries, judge, plan, prompts, prompts_of, say, step
 
 
 @pytest.mark.parametrize(("score", "attempts"), [(81, 1), (80, 2), (20, 2)])
@@ -18,8 +18,8 @@ async def test_a_low_score_is_tried_again_with_the_lessons_of_a_reflection(score
         }
     )
     await say(session, "What is an oboe?")
-    assert asked(session).count("plan") == attempts
-    assert asked(session).count("reflect") == attempts
+    assert prompts_of(session).count("plan") == attempts
+    assert prompts_of(session).count("reflect") == attempts
     if attempts == 2:
         assert f"It was judged {score} of 100. no source" in prompts(model, "reflect")[0]
         for name in ("plan", "step"):
@@ -28,7 +28,7 @@ async def test_a_low_score_is_tried_again_with_the_lessons_of_a_reflection(score
 
 
 @pytest.mark.parametrize(
-    ("told", "attempts"),
+    ("text", "attempts"),
     [
         ('{"score": "95", "complete": "true", "confidence": "0.9", "comment": ""}', 1),
         ('{"score": "95%", "complete": true, "confidence": 1, "comment": ""}', 1),
@@ -36,10 +36,10 @@ async def test_a_low_score_is_tried_again_with_the_lessons_of_a_reflection(score
         ('{"score": "5", "complete": true, "confidence": 1, "comment": ""}', 2),
     ],
 )
-async def test_only_what_can_be_read_and_is_above_the_threshold_is_good_enough(told, attempts):
-    session, _ = agent(replies={"evaluate": told, "step": step(None)}, reflection=False)
+async def test_only_what_can_be_read_and_is_above_the_threshold_is_good_enough(text, attempts):
+    session, _ = agent(replies={"evaluate": text, "step": step(None)}, reflection=False)
     await say(session, "What is an oboe?")
-    assert asked(session).count("plan") == attempts
+    assert prompts_of(session).count("plan") == attempts
 
 
 async def test_the_best_attempt_counts_and_the_results_of_all_are_remembered():

@@ -14,11 +14,11 @@ from agentlab.flows import ego
 from agentlab.flows.ego.own_tools import memory_maintenance, reflection
 from agentlab.models.scripted import Scripted
 from support.doubles import session_over
-from support.layered_agent import USUAL, Tool, agent, asked, judge, plan, prompts, purpose, say, step
+from support.layered_agent import USUAL, Tool, agent, judge, plan, prompts, prompts_of, purpose, say, step
 
 
 @pytest.mark.parametrize(
-    ("complexity", "judged", "calls"),
+    ("complexity", "verdict", "calls"),
     [
         ("simple", [judge(90)], ["plan", "evaluate", "bubble"]),
         ("simple", [judge(90, confidence=0.5), judge(90)], ["plan", "evaluate", "step", "evaluate", "bubble"]),
@@ -28,11 +28,11 @@ from support.layered_agent import USUAL, Tool, agent, asked, judge, plan, prompt
         ("complex", [judge(90)], ["plan", "step", "evaluate", "bubble"]),
     ],
 )
-async def test_complexity_decides_how_steps_are_chosen_and_when_it_is_over(complexity, judged, calls):
-    replies = {"plan": plan("search", complexity=complexity), "step": [step("search"), step(None)], "evaluate": judged}
+async def test_complexity_decides_how_steps_are_chosen_and_when_it_is_over(complexity, verdict, calls):
+    replies = {"plan": plan("search", complexity=complexity), "step": [step("search"), step(None)], "evaluate": verdict}
     session, _ = agent(replies=replies, reflection=False)
     await say(session, "What is an oboe?")
-    assert asked(session) == calls
+    assert prompts_of(session) == calls
 
 
 async def test_a_strategy_with_steps_begins_with_one():
@@ -50,17 +50,17 @@ async def test_a_strategy_with_steps_begins_with_one():
 async def test_empty_plan_and_agent_without_tools_answer_at_once():
     session, _ = agent(replies={"plan": plan(complexity="simple")}, reflection=False)
     await say(session, "Hello")
-    assert asked(session) == ["plan", "bubble"]
+    assert prompts_of(session) == ["plan", "bubble"]
     bare = session_over(ego, Scripted([USUAL["bubble"]], loop=True), tools=[reflection], reflection=False)
     await say(bare, "Hello")
-    assert asked(bare) == ["bubble"]
+    assert prompts_of(bare) == ["bubble"]
 
 
 async def test_the_iteration_limit_is_a_hard_stop():
     endless = {"plan": plan("search"), "step": step("search"), "evaluate": judge(90, False)}
     session, _ = agent(replies=endless, max_iterations=4)
     await say(session, "What is an oboe?")
-    assert asked(session).count("step") == 4
+    assert prompts_of(session).count("step") == 4
     limits = [e for e in session.trace.events if isinstance(e, Decision) and e.name == "iteration limit reached"]
     assert len(limits) == 1
     assert ego.Settings().max_iterations == 10
@@ -85,7 +85,7 @@ nonsense = st.one_of(
     st.just("{" * 50),
     st.sampled_from(["search", "teleport", "memoryMaintenance", "reflection"]).map(lambda name: plan(name, name, name)),
     st.sampled_from(["search", "teleport", "reflection", None]).map(step),
-    st.tuples(st.integers(-5, 500), st.booleans()).map(lambda told: judge(*told)),
+    st.tuples(st.integers(-5, 500), st.booleans()).map(lambda arguments: judge(*arguments)),
     st.just('{"relevant": [1, 99, "x", true], "summary": 7, "drop": "all", "merged": [3], "steps": [1, {"tool": 2}]}'),
     st.just('{"score": NaN, "complete": "yes", "chat": null, "tags": {}, "complexity": ["simple"], "lessons": "none"}'),
 )

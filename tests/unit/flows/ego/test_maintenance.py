@@ -23,21 +23,21 @@ async def test_maintenance_prunes_and_merges_and_judges_and_loses_nothing():
     run = next(e for e in session.trace.events if isinstance(e, ToolRun) and e.call.name == "memoryMaintenance")
     assert run.output == "Long-term memory: 1 entries pruned, 1 written anew. Searches went well."
     memory = session.state(MEMORY)
-    kept = [(e.text, e.facts["tags"]) for e in memory.long.entries()]
-    assert kept[:2] == [("Looking up helps.", "consolidated"), ("Searches went well.", "evaluation")]
+    entries = [(e.text, e.facts["tags"]) for e in memory.long.entries()]
+    assert entries[:2] == [("Looking up helps.", "consolidated"), ("Searches went well.", "evaluation")]
     assert "lessons: Look it up first." in memory.long.pruned.read_text()
 
 
 @pytest.mark.parametrize(
-    ("told", "left"),
+    ("text", "left"),
     [
         ('{"drop": [1, 2, 3], "merged": [], "evaluation": ""}', 3),
         ('{"drop": [], "merged": ["a", "b", "c"], "evaluation": ""}', 3),
         ('{"drop": [1, 2, 3], "merged": ["All of it."], "evaluation": ""}', 1),
     ],
 )
-async def test_maintenance_neither_empties_memory_nor_lets_it_grow(told, left):
-    session, _ = agent(user_facts=False, replies={"maintenance": told})
+async def test_maintenance_neither_empties_memory_nor_lets_it_grow(text, left):
+    session, _ = agent(user_facts=False, replies={"maintenance": text})
     await say(session, "One", "Two", "Three")
     await session.state(MEMORY).maintain(session)
     assert len(entries(session, "long")) == left
@@ -62,8 +62,8 @@ def ran(session) -> list[str]:
 
 @pytest.mark.parametrize("command", ["consolidate", "Run memory maintenance.", "prune your memories"])
 async def test_command_to_maintain_memory_runs_and_reports(command):
-    told = '{"drop": [1], "merged": ["Looking up helps."], "evaluation": ""}'
-    session, _ = agent(replies={"maintenance": told})
+    text = '{"drop": [1], "merged": ["Looking up helps."], "evaluation": ""}'
+    session, _ = agent(replies={"maintenance": text})
     _, reply = await say(session, "What is an oboe?", command)
     assert reply.text == reply.data["chat"] == "Long-term memory: 1 entries pruned, 1 written anew."
     assert entries(session, "long")[0].text == "Looking up helps."

@@ -58,8 +58,8 @@ async def test_reflection_sees_what_fits_and_not_what_is_newest():
         memory.long.add(replace(entries(session, "long")[0], text=text, facts={}))
     await say(session, "Where is the bassoon?")
     asked_to_look_back = [r.messages[0].text for r in model.requests if "Known:" in r.messages[0].text]
-    known = asked_to_look_back[-1].split("Known:")[1]
-    assert "The bassoon is in the attic." in known and known.count("fact") == 3
+    existing = asked_to_look_back[-1].split("Known:")[1]
+    assert "The bassoon is in the attic." in existing and existing.count("fact") == 3
 
 
 async def test_old_entries_are_found_by_their_words():
@@ -164,8 +164,8 @@ async def test_short_term_memory_is_a_budget_by_turns():
     await say(session, *(f"This is message {number} of the user." for number in range(9)), "And?")
     seen = prompts(model, "relevance")[-1]
     assert "This is message 8 of the user." in seen and "message 0" not in seen
-    shown = seen.partition("Short-term memory:\n")[2].partition("\n\nLong-term memory:")[0]
-    assert len(shown.encode()) <= 400
+    rendered = seen.partition("Short-term memory:\n")[2].partition("\n\nLong-term memory:")[0]
+    assert len(rendered.encode()) <= 400
     session, model = agent(reflection=False)
     await say(session, *(f"This is message {number} of the user." for number in range(9)), "And?")
     assert all(f"This is message {number} of the user." in prompts(model, "relevance")[-1] for number in range(9))

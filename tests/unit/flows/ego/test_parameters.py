@@ -11,7 +11,7 @@ from agentlab.core.events import Notice, ToolRun
 from agentlab.core.messages import ToolSpec
 from agentlab.flows.ego.parameters import map_parameters
 from agentlab.tools.ask import llmquery, question
-from support.layered_agent import SEARCH, Tool, agent, asked, entries, judge, plan, prompts, purpose, say, step
+from support.layered_agent import SEARCH, Tool, agent, entries, judge, plan, prompts, prompts_of, purpose, say, step
 
 
 async def test_tool_that_is_not_offered_does_not_run():
@@ -20,7 +20,7 @@ async def test_tool_that_is_not_offered_does_not_run():
         reflection=False,
     )
     await say(session, "What is an oboe?")
-    assert "reflect" not in asked(session) and entries(session, "long") == []
+    assert "reflect" not in prompts_of(session) and entries(session, "long") == []
     assert not [e for e in session.trace.events if isinstance(e, ToolRun)]
 
 
@@ -126,7 +126,7 @@ async def test_a_number_written_as_text_reaches_the_tool_as_a_number():
     counted = Tool("count", "ok", parameters={"type": "object", "properties": {"n": {"type": "integer"}}})
     session, _ = agent(counted, replies={"plan": plan("count", complexity="simple", n="2")})
     await say(session, "Count to two.")
-    assert counted.asked == [{"n": 2}]
+    assert counted.received == [{"n": 2}]
 
 
 async def test_the_question_tool_gets_its_question_whatever_the_plan_calls_it():
@@ -175,10 +175,10 @@ def test_parameters_of_a_schema_that_requires_none_are_mapped_too():
 
 
 async def test_a_query_fails_where_the_web_cannot_be_searched(monkeypatch):
-    def away(query):
+    def unavailable(query):
         raise ToolError("the search engine cannot be used (Timeout)")
 
-    monkeypatch.setattr("agentlab.tools.web._query_engine", away)
+    monkeypatch.setattr("agentlab.tools.web._query_engine", unavailable)
     session, _ = agent(llmquery, replies={"step": [step("llmquery", query="rain"), step(None)]})
     await say(session, "Does it rain?")
     errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]

@@ -9,7 +9,7 @@ import yaml
 
 from agentlab.core.events import Decision
 from agentlab.flows.ego.plain import needs_plan
-from support.layered_agent import agent, asked, prompts, say
+from support.layered_agent import agent, prompts, prompts_of, say
 from support.paths import ROOT
 
 MESSAGES = yaml.safe_load((ROOT / "tests/data/plain_statements.yaml").read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def test_an_answer_to_a_question_of_the_agent_needs_a_plan(reply, plan):
 async def test_plain_statement_costs_one_call_before_its_reply(text, setting, calls):
     session, model = agent(plain_replies=setting, reflection=False)
     [reply] = await say(session, text)
-    assert asked(session) == calls and reply.text.startswith("It is a woodwind.")
+    assert prompts_of(session) == calls and reply.text.startswith("It is a woodwind.")
     plans = [e.choice for e in session.trace.events if isinstance(e, Decision) and e.name == "needs a plan"]
     assert plans == ([] if setting == "never" else ["plan" in calls])
     assert (text in prompts(model, "bubble")[0]) and ("Result" in prompts(model, "bubble")[0]) == ("plan" in calls)

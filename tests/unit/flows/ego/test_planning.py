@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.events import Notice, ToolRun
-from support.layered_agent import Tool, agent, asked, judge, plan, prompts, purpose, say, step
+from support.layered_agent import Tool, agent, judge, plan, prompts, prompts_of, purpose, say, step
 
 
 async def test_one_turn_goes_through_the_operational_loop_in_order():
@@ -16,8 +16,8 @@ async def test_one_turn_goes_through_the_operational_loop_in_order():
         {"chat": "It is a woodwind.", "canvas": "# Oboe"},
     )
     steps = [line.lstrip("├─└│ ").split("  ")[0] for line in session.trace.steps().splitlines()]
-    told = ("notify", "turn")
-    assert [name for name in steps if not name.startswith(told)] == [
+    ignored = ("notify", "turn")
+    assert [name for name in steps if not name.startswith(ignored)] == [
         "load_conversation",
         "save_message user",
         "process_message",
@@ -84,14 +84,14 @@ async def test_a_plan_that_was_cut_off_is_followed_as_far_as_it_goes():
     cut = plan("search", "search", complexity="simple")[:-40]
     session, _ = agent(replies={"plan": cut, "evaluate": judge(90)}, reflection=False)
     await say(session, "What is an oboe?")
-    assert asked(session) == ["plan", "evaluate", "bubble"]
+    assert prompts_of(session) == ["plan", "evaluate", "bubble"]
 
 
-@pytest.mark.parametrize("told", ["I would search.", '["search"]', '{"steps": "search"}'[:1]])
-async def test_unreadable_plan_is_repeated_once_and_then_skipped(told):
-    session, model = agent(replies={"plan": told, "step": [step("search"), step(None)]}, reflection=False)
+@pytest.mark.parametrize("text", ["I would search.", '["search"]', '{"steps": "search"}'[:1]])
+async def test_unreadable_plan_is_repeated_once_and_then_skipped(text):
+    session, model = agent(replies={"plan": text, "step": [step("search"), step(None)]}, reflection=False)
     await say(session, "What is an oboe?")
-    assert asked(session) == ["plan", "plan", "step", "evaluate", "bubble"]
+    assert prompts_of(session) == ["plan", "plan", "step", "evaluate", "bubble"]
     again = [r for r in model.requests if purpose(r) == "plan"][1]
     assert "one JSON object that has approach, complexity" in again.messages[-1].text
     errors = [e.data["title"] for e in session.trace.events if isinstance(e, Notice) and e.name == "systemError"]

@@ -17,8 +17,8 @@ async def test_reflection_delays_no_reply_and_has_its_own_phase():
 
 
 async def test_a_tool_of_that_name_is_not_the_agents_own_reflection():
-    brought = Tool("reflection", "Mirrors.", parameters={"type": "object"})
-    session = session_over(ego, Scripted([lambda r: USUAL[purpose(r)]], loop=True), tools=[brought])
+    mirror = Tool("reflection", "Mirrors.", parameters={"type": "object"})
+    session = session_over(ego, Scripted([lambda r: USUAL[purpose(r)]], loop=True), tools=[mirror])
     await say(session, "Which tools are there?")
-    assert brought.asked == []
+    assert mirror.received == []
     assert [e.text for e in entries(session, "long")] == ["lessons: Look it up first."]

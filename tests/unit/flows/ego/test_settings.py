@@ -14,7 +14,7 @@ from agentlab.flows import ego
 from agentlab.tools.ask import question
 from agentlab.workbench.spec import FlowSpec, Spec
 from agentlab.workbench.variants import make_variant
-from support.layered_agent import Tool, agent, asked, say, step
+from support.layered_agent import Tool, agent, prompts_of, say, step
 
 SWITCHED = {
     "relevance": {"relevance"},
@@ -32,23 +32,23 @@ async def test_each_part_can_be_switched_off_alone(switch):
     everything = {"relevance", "plan", "evaluate", "bubble", "reflect", "analysis"} | (
         {"step"} if switch == "planning" else set()
     )
-    assert set(asked(session)) == everything - SWITCHED[switch]
+    assert set(prompts_of(session)) == everything - SWITCHED[switch]
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("file", "text", "message"),
     [
         ("ego/BUBBLE.txt", "Hello {nobody}", "has no placeholder {nobody}"),
         ("ego/BUBLE.txt", "Hello", "Did you mean 'bubble'"),
         ("egg/BUBBLE.txt", "Hello", "Did you mean 'ego'"),
     ],
 )
-def test_a_bad_prompt_file_is_an_error_before_the_run(tmp_path, monkeypatch, file, text, told):
+def test_a_bad_prompt_file_is_an_error_before_the_run(tmp_path, monkeypatch, file, text, message):
     monkeypatch.setenv("LLM_AGENT_DATA_DIR", str(tmp_path))
     path = tmp_path / "prompts" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         make_variant(Spec(), FlowSpec(flow="ego"))
 
 

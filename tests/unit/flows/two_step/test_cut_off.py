@@ -22,18 +22,18 @@ async def test_arguments_that_were_cut_off_are_called_that(reason, named):
     session, model = setup(chatbox, replies, write)
     await chatbox.respond(ANN, session)
     message = model.requests[-1].messages[-1].text
-    assert message.startswith("Tool write_file failed.") and write.asked == []
+    assert message.startswith("Tool write_file failed.") and write.received == []
     assert ("the reply was cut off after 12 tokens" in message) == named
 
 
-@pytest.mark.parametrize(("reason", "kept"), [("length", 1_100), ("stop", 5_000)])
-async def test_arguments_without_end_do_not_fill_every_prompt_to_come(reason, kept):
+@pytest.mark.parametrize(("reason", "stored"), [("length", 1_100), ("stop", 5_000)])
+async def test_arguments_without_end_do_not_fill_every_prompt_to_come(reason, stored):
     text = '{"content": "' + "a" * 5_000 + ("" if reason == "length" else '"}')
     write = Tool("write_file", "Written.")
     session, model = setup(chatbox, [choose("write_file"), stopped(text, reason), NONE, "Done."], write)
     await chatbox.respond(ANN, session)
     message = model.requests[-1].messages[-1].text
-    assert (message.count("a") >= kept) == (reason == "stop"), "what was written to a file is kept whole"
+    assert (message.count("a") >= stored) == (reason == "stop"), "what was written to a file is kept whole"
 
 
 async def test_a_choice_that_was_cut_off_is_called_that():
@@ -51,12 +51,12 @@ async def test_arguments_have_a_limit_of_their_own():
     assert limits == [first, 2000, first, first] and first != 2000
 
 
-@pytest.mark.parametrize(("result", "said"), [("text", "ran"), (RuntimeError("disk gone"), "failed")])
-async def test_history_reports_a_failed_tool(result, said):
-    replies = [choose("read_file"), "{}", *([NONE] if said == "ran" else []), "Done."]
+@pytest.mark.parametrize(("result", "text"), [("text", "ran"), (RuntimeError("disk gone"), "failed")])
+async def test_history_reports_a_failed_tool(result, text):
+    replies = [choose("read_file"), "{}", *([NONE] if text == "ran" else []), "Done."]
     session, model = setup(chatbox, replies, Tool("read_file", result))
     await chatbox.respond(ANN, session)
-    assert model.requests[-1].messages[-1].text.startswith(f"Tool read_file {said}.")
+    assert model.requests[-1].messages[-1].text.startswith(f"Tool read_file {text}.")
 
 
 @pytest.mark.parametrize(("reason", "named"), [("length", True), ("stop", False)])
@@ -69,7 +69,7 @@ async def test_native_arguments_that_were_cut_off_are_called_that(reason, named)
     problem = "the reply was cut off after 12 tokens, before its end"
     [run] = [event for event in session.trace.events if isinstance(event, ToolRun)]
     [result] = [message for message in model.requests[-1].messages if message.role == "tool"]
-    assert write.asked == [] and (run.error == problem) == (result.text == f"Error: {problem}") == named
+    assert write.received == [] and (run.error == problem) == (result.text == f"Error: {problem}") == named
     assert (problem in session.trace.steps()) == named
     assert "not a JSON object" in result.text or named
 

@@ -35,8 +35,8 @@ async def test_history_starts_at_a_user_message(history, seen, protocol):
     await chatbox.respond(ANN, session)
     session.begin_turn(1)
     await chatbox.respond(UserTurn(text="In words?"), session)
-    asked = model.requests[len(first) + 1 :]
-    assert len(asked) == len(last) + 1
-    for request in asked:
-        _, *earlier, said = [text for _, text in texts(request)]
-        assert [text.partition(" Its")[0] for text in earlier] == seen and said == "In words?"
+    requests = model.requests[len(first) + 1 :]
+    assert len(requests) == len(last) + 1
+    for request in requests:
+        _, *earlier, lines = [text for _, text in texts(request)]
+        assert [text.partition(" Its")[0] for text in earlier] == seen and lines == "In words?"

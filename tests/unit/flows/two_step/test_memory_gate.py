@@ -13,7 +13,7 @@ from agentlab.tools.memory import save_memory, update_memory
 from support.doubles import session_over
 from support.two_step import NONE, choose, phases
 
-TELLS, ASKS = "I moved to Rome.", "What time is it?"
+FACT, QUESTION = "I moved to Rome.", "What time is it?"
 EMBEDDED = "local/qwen2.5-coder-0.5b"
 
 
@@ -30,13 +30,13 @@ async def respond(memory, text, replies, name="scripted", speaker="", **settings
 @pytest.mark.parametrize(
     ("gate", "name", "text", "is_stored"),
     [
-        ("rules", "scripted", TELLS, True),
-        ("rules", "scripted", ASKS, False),
-        ("model", EMBEDDED, TELLS, False),
-        ("auto", EMBEDDED, TELLS, True),
-        ("auto", EMBEDDED, ASKS, False),
-        ("auto", "openai/gpt-5-mini", TELLS, False),
-        ("auto", EMBEDDED, f"{TELLS} " * 100, False),
+        ("rules", "scripted", FACT, True),
+        ("rules", "scripted", QUESTION, False),
+        ("model", EMBEDDED, FACT, False),
+        ("auto", EMBEDDED, FACT, True),
+        ("auto", EMBEDDED, QUESTION, False),
+        ("auto", "openai/gpt-5-mini", FACT, False),
+        ("auto", EMBEDDED, f"{FACT} " * 100, False),
     ],
 )
 async def test_rules_store_the_users_own_words_without_a_model_call(memory, protocol, gate, name, text, is_stored):
@@ -51,7 +51,7 @@ STORED, MOVED = "I live in Ulm, near the river.", "I live in Bonn now, not in Ul
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "stored"),
     [
         ("I live in Ulm, but near the river.", [f"I live in Ulm, but near the river. (before: {STORED})"]),
         ("I live in Ulm, near the river!", [STORED]),
@@ -60,10 +60,10 @@ STORED, MOVED = "I live in Ulm, near the river.", "I live in Bonn now, not in Ul
         ("My flute has a new case.", [STORED, "My flute has a new case."]),
     ],
 )
-async def test_rules_write_a_correction_before_the_old_words(memory, text, kept):
+async def test_rules_write_a_correction_before_the_old_words(memory, text, stored):
     await respond(memory, STORED, ["Fine."], memory_gate="rules")
     session, _ = await respond(memory, text, ["Fine."], memory_gate="rules")
-    assert [fact.text for fact in await memory.facts()] == kept
+    assert [fact.text for fact in await memory.facts()] == stored
     assert phases(session) == ["answer"], "no model call writes"
 
 
@@ -88,5 +88,5 @@ async def test_without_rules_the_model_writes(memory, protocol):
     content = {"content": "The user lives in Rome"}
     two_step = [choose("save_memory"), json.dumps(content), "Fine."]
     replies = two_step if protocol == "two_step" else ["Fine.", call("save_memory", **content)]
-    await respond(memory, TELLS, replies, protocol=protocol)
+    await respond(memory, FACT, replies, protocol=protocol)
     assert [fact.text for fact in await memory.facts()] == ["The user lives in Rome"]

@@ -16,24 +16,24 @@ from support.two_step import ANN, NONE, choose, clock, setup, texts
 
 async def test_memory_is_read_with_the_raw_message_and_comes_last(memory):
     session, model = setup(discord, [NONE, "Hi."], clock(), memory=memory)
-    asked = []
+    queries = []
     search = memory.search
 
     async def spy(text, vector, **options):
-        asked.append((text, options["top_k"]))
+        queries.append((text, options["top_k"]))
         return await search(text, vector, **options)
 
     memory.search = spy
     for text in ("Ann likes tea", "Ann was born in Oslo", "Ann has two sisters", "Ann hates rain"):
         await session.remember(text)
     await discord.respond(ANN, session)
-    assert asked[-1] == (ANN.text, 3), "before the prefix, three facts"
-    roles, said = zip(*texts(model.requests[-1]), strict=True)
+    assert queries[-1] == (ANN.text, 3), "before the prefix, three facts"
+    roles, bodies = zip(*texts(model.requests[-1]), strict=True)
     assert roles == ("system", "system", "user", "user", "user")
-    assert said[0].startswith("You are the assistant of somebody else")
-    assert said[1] == "It is Thursday, 2026-01-01, 00:00." and "Ann (ID 42), who is not" in said[2]
-    assert said[3] == f"Ann said: {ANN.text}"
-    assert said[4].count("ID: fact_") == 3, "the facts come last"
+    assert bodies[0].startswith("You are the assistant of somebody else")
+    assert bodies[1] == "It is Thursday, 2026-01-01, 00:00." and "Ann (ID 42), who is not" in bodies[2]
+    assert bodies[3] == f"Ann said: {ANN.text}"
+    assert bodies[4].count("ID: fact_") == 3, "the facts come last"
     assert len(model.requests[0].messages) == 2, "the choice of a tool does not see them"
 
 
@@ -76,10 +76,10 @@ async def test_the_automatic_read_can_be_left_out(memory):
 
 
 async def test_unavailable_memory_is_a_notice_and_the_turn_continues(memory):
-    async def away(*arguments, **options):
+    async def fail(*arguments, **options):
         raise MemoryUnavailable("the store is gone")
 
-    memory.search = away
+    memory.search = fail
     session, _ = setup(chatbox, [NONE, "Hi."], clock(), memory=memory)
     assert (await chatbox.respond(ANN, session)).text == "Hi."
     assert [event.name for event in session.trace.events if isinstance(event, Notice)] == ["memory_unavailable"]
@@ -98,5 +98,5 @@ async def test_memory_without_its_embedder_is_unavailable(memory, monkeypatch):
 
     monkeypatch.setattr(memory.embedder, "embed", down)
     assert (await chatbox.respond(ANN, session)).text == "Hi."
-    said = [event.text for event in session.trace.events if isinstance(event, Notice)]
-    assert len(said) == 2 and all("needs its embedding model" in text for text in said)
+    notices = [event.text for event in session.trace.events if isinstance(event, Notice)]
+    assert len(notices) == 2 and all("needs its embedding model" in text for text in notices)

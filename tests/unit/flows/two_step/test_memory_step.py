@@ -20,7 +20,7 @@ async def test_memory_is_written_before_the_response(memory):
     await session.remember("Ann likes tea")
     await chatbox.respond(ANN, session)
     assert phases(session) == ["select_tool", "memory_write", "memory_write", "answer"]
-    assert save.asked == [{"content": "Ann lives in Rome"}]
+    assert save.received == [{"content": "Ann lives in Rome"}]
     choice, arguments, answer = model.requests[1:]
     assert choice.output_schema["properties"]["tool"]["enum"] == ["save_memory", "update_memory", None]
     assert "- fetch_memory(" not in choice.messages[0].text and "- get_current_time(" not in choice.messages[0].text
@@ -36,12 +36,12 @@ async def test_a_failed_write_is_tried_again_with_its_error_in_sight(failures, a
     replies = [choose("save_memory"), *['{"content": "x"}'] * attempts, "Done."]
     session, model = setup(chatbox, replies, save)
     assert (await chatbox.respond(ANN, session)).text == "Done."
-    assert len(save.asked) == attempts
+    assert len(save.received) == attempts
     for number in range(1, attempts):
-        told = [m.text for m in model.requests[1 + number].messages if "The last attempt failed" in m.text]
-        assert len(told) == number and f"full {number - 1}" in told[-1]
-    kept = model.requests[-1].messages[-1].text
-    assert ("Result: Saved." in kept) == (failures < 3) and kept.count("Tool save_memory ran.") == (failures < 3)
+        lines = [m.text for m in model.requests[1 + number].messages if "The last attempt failed" in m.text]
+        assert len(lines) == number and f"full {number - 1}" in lines[-1]
+    prompt = model.requests[-1].messages[-1].text
+    assert ("Result: Saved." in prompt) == (failures < 3) and prompt.count("Tool save_memory ran.") == (failures < 3)
 
 
 async def test_the_choice_of_the_final_step_is_asked_for_in_its_own_words(memory):
@@ -73,8 +73,8 @@ async def test_an_unknown_id_is_put_right_in_the_final_step(memory):
     assert [fact.text for fact in await memory.facts()] == ["Ann lives in Rome"]
     failed = "The last attempt failed: Memory replacement failed. The provided memory_id 'fact_9' was not found."
     assert model.requests[2].messages[-1].text.startswith(failed)
-    told = [text for _, text in texts(model.requests[3]) if "Tool update_memory ran." in text]
-    assert len(told) == 1 and "Result: Memory replaced successfully. New ID: " in told[0]
+    lines = [text for _, text in texts(model.requests[3]) if "Tool update_memory ran." in text]
+    assert len(lines) == 1 and "Result: Memory replaced successfully. New ID: " in lines[0]
     assert phases(session) == ["memory_write"] * 3 + ["answer"]
 
 
@@ -85,7 +85,7 @@ async def test_final_step_without_a_write_gives_the_reason(reply, kind):
     save = Tool("save_memory")
     session, _ = setup(chatbox, [reply, "Hi."], save, Tool("update_memory"))
     assert (await chatbox.respond(ANN, session)).text == "Hi."
-    assert decided(session)[-1] == ("memory operation", kind) and save.asked == []
+    assert decided(session)[-1] == ("memory operation", kind) and save.received == []
 
 
 async def test_a_final_step_that_the_model_fails_is_no_invalid_choice():
@@ -103,7 +103,7 @@ async def test_the_step_alone_writes_nothing_where_it_is_left_out(memory, protoc
         session, model = setup(chatbox, replies, save, memory=memory, protocol=protocol, final_memory=final_memory)
         await chatbox.write_memory(ANN, session)
         assert len(model.requests) == (len(replies) if final_memory else 0)
-        assert len(save.asked) == int(final_memory)
+        assert len(save.received) == int(final_memory)
         assert session.load_conversation()[0].text == ANN.text
 
 
@@ -112,7 +112,7 @@ async def test_malformed_arguments_and_model_errors_are_tried_again_too():
     replies = [choose("save_memory"), "gibberish", BadRequest("no"), '{"content": "x"}', "Done."]
     session, _ = setup(chatbox, replies, save)
     assert (await chatbox.respond(ANN, session)).text == "Done."
-    assert save.asked == [{"content": "x"}]
+    assert save.received == [{"content": "x"}]
 
 
 async def test_the_retries_of_the_final_step_are_a_setting():
@@ -120,7 +120,7 @@ async def test_the_retries_of_the_final_step_are_a_setting():
     replies = [choose("save_memory"), *['{"content": "x"}'] * 5, "Done."]
     session, _ = setup(chatbox, replies, save, final_memory_retry=4)
     await chatbox.respond(ANN, session)
-    assert len(save.asked) == 5
+    assert len(save.received) == 5
 
 
 async def test_the_final_step_can_be_left_out_and_discord_never_has_it():

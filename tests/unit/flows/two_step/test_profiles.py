@@ -48,12 +48,12 @@ async def test_tools_a_conversation_brings_replace_the_list():
     assert model.requests[0].output_schema["properties"]["tool"]["enum"] == ["book_flight", None]
 
 
-@pytest.mark.parametrize("brought", [False, True])
+@pytest.mark.parametrize("of_the_data_set", [False, True])
 @pytest.mark.parametrize(("protocol", "replies"), [("two_step", [NONE, "Hi."]), ("native", ["Hi."])])
-async def test_discord_writes_no_memory_whatever_a_conversation_brings(memory, protocol, replies, brought):
+async def test_discord_writes_no_memory_whatever_a_conversation_brings(memory, protocol, replies, of_the_data_set):
     tools = [Tool("book_flight"), clock(), Tool("save_memory"), Tool("update_memory")]
     session, _ = setup(discord, replies, *tools, memory=memory, protocol=protocol)
-    session.change(has_dataset_tools=brought)
+    session.change(has_dataset_tools=of_the_data_set)
     assert (await discord.respond(ANN, session)).text == "Hi."
     assert "memory_write" not in phases(session)
 
@@ -64,13 +64,13 @@ async def test_discord_offers_the_look_up_where_the_model_calls_tools_itself():
     assert [tool.name for tool in model.requests[0].tools] == ["get_current_time", "search_web", "fetch_memory"]
 
 
-async def test_unnamed_speaker_is_somebody_and_names_are_kept():
+async def test_unnamed_speaker_has_a_placeholder_and_names_stay():
     session, model = setup(discord, ["Hi.", "Hi."])
     await discord.respond(UserTurn(text="Hello"), session)
     session.begin_turn(1)
     await discord.respond(ANN, session)
-    kept = [(message.role, message.name, message.text) for message in session.load_conversation()]
-    assert kept == [
+    stored = [(message.role, message.name, message.text) for message in session.load_conversation()]
+    assert stored == [
         ("user", None, "Somebody said: Hello"),
         ("agent", None, "Hi."),
         ("user", "Ann", f"Ann said: {ANN.text}"),

@@ -93,7 +93,7 @@ async def test_a_call_that_fails_is_not_tried_again_down_here(answer):
     assert len(fake.seen) == 1
 
 
-async def test_an_answer_that_could_go_on_ends_where_its_request_does():
+async def test_an_endless_answer_ends_with_its_request():
     goes_on = chunk({"text": "half"}, finish="CONTINUATION")
     goes_on["candidates"][0]["continuationToken"] = "dG9rZW4="
     completion, _, fake = await ask({"chunks": [goes_on]})
@@ -141,9 +141,9 @@ async def test_the_time_limit_is_for_the_whole_answer():
 async def test_a_cancelled_call_hangs_up():
     async with serving(lambda body: {"chunks": [chunk({"text": "Well"})], "hang": True}) as fake:
         adapter = model(fake)
-        heard = asyncio.Event()
-        asking = asyncio.create_task(adapter.complete(HELLO, lambda piece: heard.set()))
-        await asyncio.wait_for(heard.wait(), 5)
+        event = asyncio.Event()
+        asking = asyncio.create_task(adapter.complete(HELLO, lambda piece: event.set()))
+        await asyncio.wait_for(event.wait(), 5)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -48,6 +48,6 @@ async def test_the_server_here_answers_in_one_piece_as_well():
         serving(lambda body: {"chunks": [chunk({"text": "ok"}, finish="STOP")]}) as fake,
         ClientSession() as client,
     ):
-        asked = {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}
-        async with client.post(f"{fake.base_url}/v1beta/models/served:generateContent", json=asked) as reply:
+        row = {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}
+        async with client.post(f"{fake.base_url}/v1beta/models/served:generateContent", json=row) as reply:
             assert (await reply.json())["candidates"][0]["content"]["parts"] == [{"text": "ok"}]

@@ -36,7 +36,7 @@ def partial(path: str, **value: Any) -> dict[str, Any]:
     return call(partialArgs=[{"jsonPath": path, **value}], willContinue=True)
 
 
-async def asked(*answers: list[Any], messages: Any = (USER,), model: str = "gemini-2.5-flash") -> tuple[Any, Any]:
+async def completed(*answers: list[Any], messages: Any = (USER,), model: str = "gemini-2.5-flash") -> tuple[Any, Any]:
     """The completion, or the error, and the bodies that the server got; the last answer is given again."""
     left = list(answers)
     async with serving(lambda body: {"chunks": left.pop(0) if len(left) > 1 else left[0]}) as fake:
@@ -57,26 +57,26 @@ FAILED = {
 
 
 @pytest.mark.parametrize("first", FAILED.values(), ids=FAILED)
-async def test_a_call_that_failed_is_told_to_the_model_once(first):
+async def test_a_failed_call_is_reported_to_the_model_once(first):
     usage = {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2}}
     answered = [chunk({"text": "Paris."}, finish="STOP") | usage]
-    completion, bodies = await asked([first[0] | usage], answered)
+    completion, bodies = await completed([first[0] | usage], answered)
     assert (completion.text, completion.message.tool_calls) == ("Paris.", ())
     assert completion.usage.input_tokens == 10 and completion.usage.output_tokens == 4
-    told = bodies[1]["contents"][-1]["parts"][-1]["text"]
+    text = bodies[1]["contents"][-1]["parts"][-1]["text"]
     assert len(bodies) == 2 and "'functionCall':" not in str(bodies)
-    assert first[0]["candidates"][0]["finishReason"] in told
-    assert "nowhere" in told or "nowhere" not in str(first), "the tool is named"
+    assert first[0]["candidates"][0]["finishReason"] in text
+    assert "nowhere" in text or "nowhere" not in str(first), "the tool is named"
 
 
 @pytest.mark.parametrize("first", FAILED.values(), ids=FAILED)
 async def test_a_call_that_failed_twice_is_reported_and_not_tried_again(first):
-    error, bodies = await asked(first)
+    error, bodies = await completed(first)
     assert "function call cannot be read" in str(error) and not isinstance(error, Retryable) and len(bodies) == 2
 
 
 async def test_calls_beside_one_that_failed_are_calls():
-    completion, bodies = await asked([chunk(call("lookup", args={"q": "x"}), finish="MALFORMED_FUNCTION_CALL")])
+    completion, bodies = await completed([chunk(call("lookup", args={"q": "x"}), finish="MALFORMED_FUNCTION_CALL")])
     assert completion.message.tool_calls[0].arguments == {"q": "x"} and len(bodies) == 1
 
 
@@ -119,27 +119,27 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("is_one_chunk", [True, False])
 @pytest.mark.parametrize(("parts", "calls"), PIECES.values(), ids=PIECES)
-async def test_a_call_in_pieces_is_one_call(parts, calls, at_once):
-    chunks = [chunk(*parts, finish="STOP")] if at_once else [*map(chunk, parts), chunk(finish="STOP")]
-    completion, bodies = await asked(chunks)
+async def test_a_call_in_pieces_is_one_call(parts, calls, is_one_chunk):
+    chunks = [chunk(*parts, finish="STOP")] if is_one_chunk else [*map(chunk, parts), chunk(finish="STOP")]
+    completion, bodies = await completed(chunks)
     assert [(made.name, made.arguments) for made in completion.message.tool_calls] == calls
     assert completion.finish_reason == "tool_calls" and len(bodies) == 1
 
 
 @pytest.mark.parametrize("path", ["", "$", "city", "$.a[999999999]", "$..x"])
 async def test_a_path_that_is_none_is_an_answer_that_cannot_be_read(path):
-    error, _ = await asked([chunk(call("a", willContinue=True), partial(path, stringValue="x"), finish="STOP")])
+    error, _ = await completed([chunk(call("a", willContinue=True), partial(path, stringValue="x"), finish="STOP")])
     assert isinstance(error, ServerFault)
 
 
 async def sent_after(parts: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
     """The contents of the request after an answer of these parts and the results of its calls."""
-    completion, _ = await asked([chunk(*parts, finish="STOP")], model=model)
+    completion, _ = await completed([chunk(*parts, finish="STOP")], model=model)
     assert isinstance(completion, Completion)
     results = [Message(role="tool", text="r", tool_call_id=c.id, name=c.name) for c in completion.message.tool_calls]
-    _, bodies = await asked(
+    _, bodies = await completed(
         [chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, *results), model=model
     )
     return bodies[0]["contents"]
@@ -157,9 +157,9 @@ async def test_signatures_go_back_where_they_stood():
 
 async def test_a_signature_on_an_empty_text_is_kept_with_the_text():
     chunks = [chunk({"text": "Paris."}), chunk({"text": "", "thoughtSignature": SIGNATURE}, finish="STOP")]
-    completion, _ = await asked(chunks, model="gemini-3-pro")
+    completion, _ = await completed(chunks, model="gemini-3-pro")
     assert completion.text == "Paris."
-    answer, _ = await asked([chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, USER))
+    answer, _ = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, USER))
     assert answer.text == "ok", "the server takes it back"
 
 
@@ -167,7 +167,7 @@ async def test_a_signature_on_an_empty_text_is_kept_with_the_text():
 async def test_calls_of_another_provider_are_words_for_models_that_want_signatures(model, as_calls):
     made = Message(role="agent", tool_calls=(ToolCall(id="c", name="lookup", arguments={"q": "x"}),))
     result = Message(role="tool", text="seven", tool_call_id="c", name="lookup")
-    _, bodies = await asked([chunk({"text": "ok"}, finish="STOP")], messages=(USER, made, result), model=model)
+    _, bodies = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, made, result), model=model)
     contents = bodies[0]["contents"]
     assert ("'functionCall':" in str(contents), "functionResponse" in str(contents)) == (as_calls, as_calls)
     assert '"q": "x"' in str(contents) or as_calls
@@ -176,21 +176,23 @@ async def test_calls_of_another_provider_are_words_for_models_that_want_signatur
 
 async def test_a_call_that_never_was_one_goes_out_as_words():
     lost = Message(role="agent", tool_calls=(ToolCall(id="c", name="", malformed="MALFORMED_FUNCTION_CALL"),))
-    told = Message(role="tool", text="Error: there is no tool ''", tool_call_id="c", name="")
-    _, bodies = await asked([chunk({"text": "ok"}, finish="STOP")], messages=(USER, lost, told))
+    message = Message(role="tool", text="Error: there is no tool ''", tool_call_id="c", name="")
+    _, bodies = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, lost, message))
     assert "'functionCall':" not in str(bodies) and "MALFORMED_FUNCTION_CALL" in str(bodies[0]["contents"][1])
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "SPII", "BLOCKLIST", "LANGUAGE", "IMAGE_SAFETY", "OTHER", "BRAND_NEW"])
 async def test_a_stop_of_the_server_is_not_the_end_of_a_whole_answer(reason):
-    completion, bodies = await asked([chunk({"text": "First you"}), chunk(finish=reason)])
+    completion, bodies = await completed([chunk({"text": "First you"}), chunk(finish=reason)])
     stopped = "other" if reason in ("OTHER", "BRAND_NEW") else "content_filter"
     assert (completion.text, completion.finish_reason, len(bodies)) == ("First you", stopped, 1)
     assert completion.stopped == f"the server stopped the reply: {reason}"
 
 
 async def test_a_finish_reason_before_the_text_is_no_end():
-    completion, _ = await asked([chunk(finish="STOP"), chunk({"text": "Par"}), chunk({"text": "is."}, finish="STOP")])
+    completion, _ = await completed(
+        [chunk(finish="STOP"), chunk({"text": "Par"}), chunk({"text": "is."}, finish="STOP")]
+    )
     assert (completion.text, completion.finish_reason) == ("Paris.", "stop")
 
 
@@ -201,7 +203,7 @@ async def test_parts_of_other_kinds_lose_no_text():
         {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "7"}},
         {"text": "Seven."},
     ]
-    completion, bodies = await asked([chunk(*parts, finish="STOP")])
+    completion, bodies = await completed([chunk(*parts, finish="STOP")])
     assert (
         (completion.text, completion.thought) == ("Seven.", "Lyon? No.")
         and completion.message.tool_calls == ()
@@ -211,6 +213,6 @@ async def test_parts_of_other_kinds_lose_no_text():
 
 async def test_a_prompt_that_was_blocked_is_asked_once():
     feedback = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}}
-    completion, bodies = await asked([feedback])
+    completion, bodies = await completed([feedback])
     assert (completion.text, completion.finish_reason, len(bodies)) == ("", "content_filter", 1)
     assert completion.usage == Usage(input_tokens=9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.messages import Message, ToolCall
-from support.fake_gemini import said
+from support.fake_gemini import answer_of
 from support.gemini import CLOCK, SEARCH, USER, agent, ask, result, search, sent, system
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
@@ -112,7 +112,9 @@ async def test_a_malformed_call_is_sent_as_what_it_was():
 
 
 async def test_ids_go_back_only_where_the_api_gave_them():
-    answer = said({"functionCall": {"name": "docs_search", "id": "given"}}, {"functionCall": {"name": "docs_search"}})
+    answer = answer_of(
+        {"functionCall": {"name": "docs_search", "id": "given"}}, {"functionCall": {"name": "docs_search"}}
+    )
     completion, _, _ = await ask(answer, tools=(SEARCH,))
     first, second = completion.message.tool_calls
     body = await sent(USER, completion.message, result(first.id, "A"), result(second.id, "B"))
@@ -122,11 +124,13 @@ async def test_ids_go_back_only_where_the_api_gave_them():
 
 
 async def test_a_message_that_was_changed_loses_the_signatures_of_its_text_only():
-    answer = said({"text": "Hi"}, {"text": "", "thoughtSignature": "dA=="}, {"functionCall": {"name": "docs_search"}})
+    answer = answer_of(
+        {"text": "Hi"}, {"text": "", "thoughtSignature": "dA=="}, {"functionCall": {"name": "docs_search"}}
+    )
     completion, _, _ = await ask(answer, tools=(SEARCH,))
-    kept = completion.message
-    assert kept.extra == {"gemini": {"parts": [{"text": "Hi"}, {"text": "", "thought_signature": "dA=="}, "call"]}}
-    changed = agent("Hello", *kept.tool_calls, extra=kept.extra)
+    stored = completion.message
+    assert stored.extra == {"gemini": {"parts": [{"text": "Hi"}, {"text": "", "thought_signature": "dA=="}, "call"]}}
+    changed = agent("Hello", *stored.tool_calls, extra=stored.extra)
     body = await sent(USER, changed, result("call_1", "R"))
     assert body["contents"][1]["parts"] == [{"text": "Hello"}, {"functionCall": {"name": "docs_search", "args": {}}}]
-    assert len((await sent(USER, agent("", extra=kept.extra), USER))["contents"]) == 1
+    assert len((await sent(USER, agent("", extra=stored.extra), USER))["contents"]) == 1

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from agentlab.core.messages import Completion, Message, Request, ToolCall, from_json, to_json
 from agentlab.models.provider import wire_names
-from support.fake_gemini import FakeGemini, said, serving, text
+from support.fake_gemini import FakeGemini, answer_of, serving, text
 from support.gemini import CLOCK, SEARCH, USER, agent, model, result
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
@@ -43,8 +43,8 @@ def rounds(draw: st.DrawFn) -> list[Message]:
         return [Message(role=role, text=draw(words))]
     calls = []
     for number in range(draw(st.integers(1, 3))):
-        kept = draw(st.fixed_dictionaries({}, optional={"signature": signatures, "id": st.just(True)}))
-        made = ToolCall(id=f"call_{number}", name=draw(tool_names), extra={"gemini": kept} if kept else {})
+        stored = draw(st.fixed_dictionaries({}, optional={"signature": signatures, "id": st.just(True)}))
+        made = ToolCall(id=f"call_{number}", name=draw(tool_names), extra={"gemini": stored} if stored else {})
         broken = draw(st.booleans())
         more = {"malformed": draw(words)} if broken else {"arguments": draw(arguments)}
         calls.append(replace(made, **more))
@@ -117,8 +117,8 @@ async def test_every_conversation_is_accepted_and_arrives_whole():
         def holds(messages: tuple[Message, ...]) -> None:
             complete(Request(messages=messages))
             body = fake.seen[-1]
-            heard = [part for content in body["contents"] for part in content["parts"]]
-            texts = [part["text"] for part in heard if "text" in part]
+            lines = [part for content in body["contents"] for part in content["parts"]]
+            texts = [part["text"] for part in lines if "text" in part]
             spoken = [m.text for m in messages if m.role != "tool" and m.text]
             instructed = [part["text"] for part in body.get("systemInstruction", {}).get("parts", [])]
             opened = ["Begin."] if body["contents"][0]["parts"] == [{"text": "Begin."}] else []
@@ -126,20 +126,20 @@ async def test_every_conversation_is_accepted_and_arrives_whole():
 
             made = [call for m in messages for call in m.tool_calls]
             names = wire_names(call.name for call in made)
-            called = [part for part in heard if "functionCall" in part]
+            called = [part for part in lines if "functionCall" in part]
             for call, part in zip(made, called, strict=True):
                 wanted = call.arguments if call.malformed is None else {"malformed": call.malformed}
                 assert part["functionCall"]["name"] == names[call.name]
                 assert json.dumps(part["functionCall"]["args"]) == json.dumps(wanted)
-                kept = call.extra.get("gemini", {})
-                assert part["functionCall"].get("id") == (call.id if "id" in kept else None)
+                stored = call.extra.get("gemini", {})
+                assert part["functionCall"].get("id") == (call.id if "id" in stored else None)
                 assert plainly([part]) == plainly(
-                    [part | ({"thoughtSignature": kept["signature"]} if "signature" in kept else {})]
+                    [part | ({"thoughtSignature": stored["signature"]} if "signature" in stored else {})]
                 )
-                assert ("thoughtSignature" in part) == ("signature" in kept)
+                assert ("thoughtSignature" in part) == ("signature" in stored)
 
             results = [text for at in range(len(messages)) for text in round_of(messages, at)]
-            answered = [part["functionResponse"]["response"] for part in heard if "functionResponse" in part]
+            answered = [part["functionResponse"]["response"] for part in lines if "functionResponse" in part]
             assert answered == [{"error" if r.startswith("Error:") else "result": r} for r in results]
 
         holds()
@@ -165,4 +165,4 @@ async def test_model_message_returns_unchanged():
 
         holds()
 
-    await on_the_wire(lambda body: said(*parts), run)
+    await on_the_wire(lambda body: answer_of(*parts), run)

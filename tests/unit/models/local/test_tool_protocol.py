@@ -52,9 +52,9 @@ class TestPrompt:
         call = ToolCall(id="call_1", name="lookup_documents", arguments={"query": "né"})
         broken = ToolCall(id="call_2", name="weather.now", malformed='{"city')
         history = (user("When?"), called(call, broken), result("call_1", "In 1816."), result("call_2", "No."))
-        _, told = rendered(*history, tools=(LOOKUP, WEATHER))
-        assert told["role"] == "user"
-        assert told["content"] == (
+        _, text = rendered(*history, tools=(LOOKUP, WEATHER))
+        assert text["role"] == "user"
+        assert text["content"] == (
             'When?\n\nlookup_documents(query="né") returned:\nIn 1816.\n\nweather.now({"city) returned:\nNo.\n\n'
             + protocol.USE_RESULTS
         )
@@ -159,12 +159,12 @@ class TestReply:
         reader = ReplyReader(Request(messages=(), tools=(LOOKUP,)), (LOOKUP,))
         reader.feed('{"tool": "answer", "text": "')
         pieces = [inside[a:b] for a, b in zip([0, *cuts], [*cuts, len(inside)], strict=True)]
-        known = "".join(reader.feed(piece) for piece in pieces)
+        existing = "".join(reader.feed(piece) for piece in pieces)
         expected = json.loads(json.dumps(text)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if ascii_only:
-            assert known == reader.finish()[0] == expected
+            assert existing == reader.finish()[0] == expected
         else:
-            assert known.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == expected
+            assert existing.encode("utf-16", "surrogatepass").decode("utf-16", "replace") == expected
 
 
 @pytest.mark.parametrize(

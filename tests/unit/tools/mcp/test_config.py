@@ -36,8 +36,8 @@ async def test_a_bad_configuration_is_one_line(tmp_path, content, problem):
     file.write_text(content)
     with pytest.raises(ConfigError) as refusal:
         await ToolManager.open(file)
-    told = str(refusal.value)
-    assert told.startswith(f"{file}{problem}") and "\n" not in told
+    text = str(refusal.value)
+    assert text.startswith(f"{file}{problem}") and "\n" not in text
 
 
 def test_problems_in_a_configuration_are_reported(tmp_path):

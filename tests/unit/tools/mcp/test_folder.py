@@ -108,8 +108,8 @@ async def test_a_broken_tool_file_is_one_line(data, source, problem):
     (data / "tools" / "broken.py").write_text(source)
     with pytest.raises(ConfigError) as refusal:
         await ToolManager.open(data)
-    told = str(refusal.value)
-    assert told.startswith(f"{data}/tools/broken.py: {problem}") and "\n" not in told
+    text = str(refusal.value)
+    assert text.startswith(f"{data}/tools/broken.py: {problem}") and "\n" not in text
 
 
 async def test_a_data_folder_that_contradicts_itself_is_one_line(data):

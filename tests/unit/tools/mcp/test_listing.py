@@ -71,13 +71,18 @@ async def nothing(arguments: dict[str, Any], context: Any) -> str:
     return ""
 
 
-def found(source: str, name: str, description: str = "") -> FoundTool:
+def found_tool(source: str, name: str, description: str = "") -> FoundTool:
     return FoundTool(ToolSpec(name=name, description=description, parameters={}), nothing, source=source)
 
 
 def test_a_name_that_is_taken_gets_its_source_in_front():
-    scripts = [found("built", "good"), found("own", "ask")]
-    of_servers = [found("near", "good"), found("a", "both"), found("b", "both"), found("b", "alone")]
+    scripts = [found_tool("built", "good"), found_tool("own", "ask")]
+    of_servers = [
+        found_tool("near", "good"),
+        found_tool("a", "both"),
+        found_tool("b", "both"),
+        found_tool("b", "alone"),
+    ]
     tools, problems = with_unique_names(scripts, of_servers, ["ask"])
     assert [tool.spec.name for tool in tools] == ["good", "own_ask", "near_good", "a_both", "b_both", "alone"]
     assert problems == [
@@ -89,8 +94,8 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
 
 
 def test_first_tools_count_and_scripts_precede_servers():
-    scripts = [found("own", f"script_{number}") for number in range(8)]
-    of_servers = [found("far", f"tool_{number}") for number in range(MAX_TOOLS)]
+    scripts = [found_tool("own", f"script_{number}") for number in range(8)]
+    of_servers = [found_tool("far", f"tool_{number}") for number in range(MAX_TOOLS)]
     assert with_unique_names([], of_servers, []) == (of_servers, [])
     tools, problems = with_unique_names(scripts, of_servers, [])
     assert tools == [*scripts, *of_servers[:120]]
