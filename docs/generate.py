@@ -107,8 +107,8 @@ def drawn_flows() -> dict[str, Any]:
 
 def steps_of(flow: str) -> list[tuple[str, str, str]]:
     """Return (phase, marks, text) of each step of a turn."""
-    found = [STEP.fullmatch(step) for step in drawn_flows()[flow]["steps"]]
-    return [(step["phase"], step["marks"], step["text"]) for step in found if step is not None]
+    matches = [STEP.fullmatch(step) for step in drawn_flows()[flow]["steps"]]
+    return [(step["phase"], step["marks"], step["text"]) for step in matches if step is not None]
 
 
 def flow_page(flow: str) -> str:
@@ -118,8 +118,8 @@ def flow_page(flow: str) -> str:
         note = ", ".join(MARKS[mark] for mark in marks)
         style = ("dashed " if "?" in marks or "~" in marks else "") + ("loop" if "*" in marks else "")
         boxes.append((phase, f"{text}{f' ({note})' if note else ''}", style))
-    found = plugins.resolve("flows", flow)
-    expected = getattr(found, "CALLS_PER_TURN", None)
+    module = plugins.resolve("flows", flow)
+    expected = getattr(module, "CALLS_PER_TURN", None)
     lines = [
         f"# {flow}",
         "",
@@ -139,7 +139,7 @@ def flow_page(flow: str) -> str:
         "",
         *table(settings_of(flow)),
     ]
-    prompts = getattr(found, "PROMPTS", {})
+    prompts = getattr(module, "PROMPTS", {})
     if prompts:
         lines += ["## Prompts", "", f"`prompts: {{{flow}: {{name: text}}}}` in a spec replaces one: ", ""]
         lines += [", ".join(f"`{name}`" for name in prompts), ""]
@@ -168,10 +168,10 @@ def cli_page() -> str:
         lines += [f"## agentlab {name}", "", cell(command.description), ""]
         lines += ["| argument | meaning |", "| --- | --- |"]
         for action in command._actions:
-            shown = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+            flags = ", ".join(action.option_strings) or str(action.metavar or action.dest)
             if action.option_strings and action.nargs != 0:
-                shown += f" {action.metavar or '|'.join(map(str, action.choices or ['VALUE']))}"
-            lines.append(f"| `{shown.replace('|', '/')}` | {cell(action.help or '')} |")
+                flags += f" {action.metavar or '|'.join(map(str, action.choices or ['VALUE']))}"
+            lines.append(f"| `{flags.replace('|', '/')}` | {cell(action.help or '')} |")
         lines += ["", "```text", str(command.epilog or "").strip(), "```", ""]
     return "\n".join(lines)
 
@@ -246,16 +246,16 @@ def public_name(value: Any, name: str) -> list[str]:
 
 def attributes(value: type) -> dict[str, str]:
     """Return the fields and properties of a class that have a docstring, those of its bases included."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind in reversed([each for each in value.__mro__ if each.__module__.startswith("agentlab.")]):
         body = ast.parse(inspect.getsource(kind)).body[0].body
         for field, text in itertools.pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[field.target.id] = text.value.value
+                texts[field.target.id] = text.value.value
         for name, part in vars(kind).items():
             if isinstance(part, (property, cached_property)) and part.__doc__:
-                found[name] = inspect.cleandoc(part.__doc__)
-    return {name: text for name, text in found.items() if not name.startswith("_")}
+                texts[name] = inspect.cleandoc(part.__doc__)
+    return {name: text for name, text in texts.items() if not name.startswith("_")}
 
 
 def first_line(value: Any) -> str:
@@ -328,8 +328,8 @@ def on_page_markdown(markdown: str, page: Any, **others: Any) -> str:
     markdown = re.sub(r"\]\((?:\.\./)+results/(report\w*\.png)\)", rf"]({up}pictures/\1)", markdown)
     markdown = re.sub(OUTSIDE, r"\1 (`\2`)", markdown)
 
-    def drawing(found: re.Match[str]) -> str:
-        return draw([(title, text, "") for title, text in DRAWINGS[found[1]]])
+    def drawing(match: re.Match[str]) -> str:
+        return draw([(title, text, "") for title, text in DRAWINGS[match[1]]])
 
     return re.sub(r"<!-- drawing: (\w+) -->", drawing, markdown)
 

@@ -1,4 +1,4 @@
-"""Draws the page of the study as one picture: how often each flow is right on each set, with interval and price.
+"""Draws the page of the study as one picture: right answers of each flow on each set, with interval and price.
 
 python evals/picture.py results/study.md > results/study.svg       # as `make study` does
 
@@ -48,15 +48,15 @@ def tables(page: str) -> Iterator[Table]:
         (_, *flows), _, *measures = rows
         # A title ends in how many turns have the measure.
         titled = {re.sub(r" \(n=\d+\)$", "", title): cells for title, *cells in measures}
-        cells = {flow: {title: row[place] for title, row in titled.items()} for place, flow in enumerate(flows)}
+        cells = {flow: {title: row[position] for title, row in titled.items()} for position, flow in enumerate(flows)}
         yield Table(name, counted[1], cells)
 
 
-def picture(found: Sequence[Table]) -> Iterator[str]:
+def picture(result: Sequence[Table]) -> Iterator[str]:
     """The lines of an SVG file."""
-    flows = dict.fromkeys(flow for table in found for flow in table.cells)
-    colours = {flow: COLOURS[place % len(COLOURS)] for place, flow in enumerate(flows)}
-    height = TOP + sum(GAP + ROW * len(table.cells) for table in found) + 12
+    flows = dict.fromkeys(flow for table in result for flow in table.cells)
+    colours = {flow: COLOURS[position % len(COLOURS)] for position, flow in enumerate(flows)}
+    height = TOP + sum(GAP + ROW * len(table.cells) for table in result) + 12
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
         ' font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#222222">'
@@ -66,11 +66,11 @@ def picture(found: Sequence[Table]) -> Iterator[str]:
     yield from (_text(x, 20, title, "end") for x, title in zip(PRICES, ("LLM calls", "input tokens"), strict=True))
     yield from (_text(x, 36, "a turn", "end") for x in PRICES)
     for tenth in range(0, 11, 2):
-        x = _place(tenth / 10)
+        x = _x_of(tenth / 10)
         yield _text(x, 40, f"{tenth / 10:.1f}", "middle")
         yield f'<line x1="{x}" y1="46" x2="{x}" y2="{height - 8}" stroke="#dddddd"/>'
     y = TOP
-    for table in found:
+    for table in result:
         yield _text(14, y + 6, f"{table.name}: {table.conversations} conversations", "start", "bold")
         y += GAP
         for flow, cells in table.cells.items():
@@ -81,7 +81,7 @@ def picture(found: Sequence[Table]) -> Iterator[str]:
 
 def _row(flow: str, cells: Mapping[str, str], y: int, colour: str) -> Iterator[str]:
     yield _text(26, y + 4, flow, "start")
-    marks = [_place(float(number)) for number in re.findall(r"\d+\.\d+", cells.get(RIGHT, ""))]
+    marks = [_x_of(float(number)) for number in re.findall(r"\d+\.\d+", cells.get(RIGHT, ""))]
     if len(marks) == 3:
         yield f'<line x1="{marks[1]}" y1="{y}" x2="{marks[2]}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
     if marks:
@@ -89,7 +89,7 @@ def _row(flow: str, cells: Mapping[str, str], y: int, colour: str) -> Iterator[s
     yield from (_text(x, y + 4, cells.get(title, "-"), "end") for x, title in zip(PRICES, PRICED, strict=True))
 
 
-def _place(value: float) -> float:
+def _x_of(value: float) -> float:
     return round(SCALE[0] + value * (SCALE[1] - SCALE[0]), 1)
 
 

@@ -101,8 +101,8 @@ def _pairs(run: Run, flows: list[str]) -> Iterator[tuple[str, ...]]:
 def _why(run: Run, flows: Mapping[str, Any]) -> list[str]:
     """Return the poor turns by cause."""
     counted: dict[str, Counter[str]] = {flow: Counter() for flow in flows}
-    for found in causes(run):
-        counted[found.flow][found.cause] += 1
+    for result in causes(run):
+        counted[result.flow][result.cause] += 1
     everywhere = sum(counted.values(), Counter[str]())
     rows = [(cause, *(str(own[cause]) for own in counted.values())) for cause, _ in everywhere.most_common()]
     total = ("poor turns", *(str(own.total()) for own in counted.values()))

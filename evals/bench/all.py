@@ -53,7 +53,7 @@ def main() -> None:
     rounds = ["--rounds", "1"] if parser.parse_args().quick else ["--full"]
     busy = os.getloadavg()[0]
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, load {busy:.0f} before"
-    began, parts = time.monotonic(), list[str]()
+    started, parts = time.monotonic(), list[str]()
     for title, (script, *options) in BENCHES.items():
         options += [each for each in rounds if each != "--full" or script == "live.py"]
         print(f"{title}:", flush=True)
@@ -61,18 +61,18 @@ def main() -> None:
             [sys.executable, str(BENCH / script), *options], stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
-            said = ""
+            block = ""
             for line in process.stdout:
                 print(line, end="", flush=True)
-                said += line
+                block += line
         if process.returncode:
             raise SystemExit(f"{script} failed")
         # Pages within a page stand one level lower.
-        said = re.sub(r"^#+ ", lambda mark: f"##{mark[0]}", said.strip(), flags=re.MULTILINE)
+        block = re.sub(r"^#+ ", lambda mark: f"##{mark[0]}", block.strip(), flags=re.MULTILINE)
         typed = " ".join(["python evals/bench/" + script, *options]).replace(str(RESULTS.parent), "results")
-        parts.append(f"## {title}\n\n`{typed}`\n\n{said}")
-        # Whoever ends it early has what was measured by then.
-        minutes = (time.monotonic() - began) / 60
+        parts.append(f"## {title}\n\n`{typed}`\n\n{block}")
+        # An early end keeps the figures so far.
+        minutes = (time.monotonic() - started) / 60
         RESULTS.write_text(page(parts, f"{machine}, {minutes:.0f} minutes"), encoding="utf-8")
     print(f"written to {RESULTS.relative_to(BENCH.parents[1])}")
 
@@ -80,8 +80,8 @@ def main() -> None:
 def page(parts: list[str], machine: str) -> str:
     missed = [f"- {' '.join(cells)}" for part in parts for cells in _missed(part)]
     head = f"# Speed\n\nMade by `make bench` on {date.today()}: {machine}. What each script does stands at its top."
-    found = "\n".join([f"{len(missed)} figures miss their target:", "", *missed]) if missed else "No figure misses."
-    return "\n\n".join([head, found, *parts]) + "\n"
+    summary = "\n".join([f"{len(missed)} figures miss their target:", "", *missed]) if missed else "No figure misses."
+    return "\n\n".join([head, summary, *parts]) + "\n"
 
 
 if __name__ == "__main__":

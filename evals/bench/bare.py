@@ -31,16 +31,16 @@ async def bare(transport: str, conversations: int, turns: int) -> None:
             messages: list = []
             for turn in range(turns):
                 messages.append({"role": "user", "content": f"Conversation {number}, question {turn}"})
-                asked = {"model": "m", "messages": messages, "temperature": 0, "seed": 7, "max_tokens": 256}
+                row = {"model": "m", "messages": messages, "temperature": 0, "seed": 7, "max_tokens": 256}
                 if transport == "stream":
                     pieces = []
                     options = {"stream": True, "stream_options": {"include_usage": True}}
-                    async for chunk in await client.chat.completions.create(**asked, **options):
+                    async for chunk in await client.chat.completions.create(**row, **options):
                         if chunk.choices and chunk.choices[0].delta.content:
                             pieces.append(chunk.choices[0].delta.content)
                     text = "".join(pieces)
                 else:
-                    text = (await client.chat.completions.create(**asked)).choices[0].message.content
+                    text = (await client.chat.completions.create(**row)).choices[0].message.content
                 messages.append({"role": "assistant", "content": text})
                 done += bool(text)
 
@@ -59,17 +59,17 @@ async def bare_tools(conversations: int, turns: int) -> None:
 
     async def ask(messages: list) -> dict:
         pieces, call = [], {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        asked = {"model": "m", "messages": messages, "tools": offered, "temperature": 0, "seed": 7, "max_tokens": 256}
+        row = {"model": "m", "messages": messages, "tools": offered, "temperature": 0, "seed": 7, "max_tokens": 256}
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        async for chunk in await client.chat.completions.create(**asked, **options):
+        async for chunk in await client.chat.completions.create(**row, **options):
             for choice in chunk.choices:
                 pieces.append(choice.delta.content or "")
                 for part in choice.delta.tool_calls or ():
                     call["id"] = part.id or call["id"]
                     call["function"]["name"] += part.function.name or ""
                     call["function"]["arguments"] += part.function.arguments or ""
-        said = {"role": "assistant", "content": "".join(pieces)}
-        return said | {"tool_calls": [call]} if call["id"] else said
+        message = {"role": "assistant", "content": "".join(pieces)}
+        return message | {"tool_calls": [call]} if call["id"] else message
 
     async def worker() -> None:
         nonlocal done
@@ -78,11 +78,11 @@ async def bare_tools(conversations: int, turns: int) -> None:
             for turn in range(turns):
                 history.append({"role": "user", "content": f"Conversation {number}, question {turn}"})
                 within: list = []
-                while "tool_calls" in (said := await ask([*history, *within])):
-                    (call,) = said["tool_calls"]
+                while "tool_calls" in (text := await ask([*history, *within])):
+                    (call,) = text["tool_calls"]
                     assert json.loads(call["function"]["arguments"])["query"]
-                    within += [said, {"role": "tool", "tool_call_id": call["id"], "content": "success"}]
-                history.append(said)
+                    within += [text, {"role": "tool", "tool_call_id": call["id"], "content": "success"}]
+                history.append(text)
                 done += len(within) == 2
 
     await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, conversations))))

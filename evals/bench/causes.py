@@ -34,17 +34,17 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="the folder with the runs, each under the name of its spec")
     folder = parser.parse_args().runs
     labels = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
-    found = {}
+    by_rule = {}
     for name in dict.fromkeys(label["run"] for label in labels):
         for cause in causes(open_run(folder / name)):
-            found[name, cause.flow, cause.conversation, cause.turn] = cause.cause
+            by_rule[name, cause.flow, cause.conversation, cause.turn] = cause.cause
     pairs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for label in labels:
-        place = label["run"], label["flow"], label["conversation"], label["turn"]
-        pair = found.get(place, NONE), label["cause"]
+        key = label["run"], label["flow"], label["conversation"], label["turn"]
+        pair = by_rule.get(key, NONE), label["cause"]
         pairs[label["sample"]].append(pair)
         if pair[0] != pair[1]:
-            print(f"{' '.join(map(str, place))}: by rule {pair[0]}, by reading {pair[1]}")
+            print(f"{' '.join(map(str, key))}: by rule {pair[0]}, by reading {pair[1]}")
     pairs["held out"] = [pair for sample, both in pairs.items() if sample != SEEN for pair in both]
     for sample, both in pairs.items():
         same = sum(a == b for a, b in both)

@@ -55,21 +55,27 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
     folder = RunFolder.create(path, header)
     rows: list[TurnRow] = []
     difficulty = random.normal(0, 1, conversations)
-    for place, label in enumerate(labels):
+    for position, label in enumerate(labels):
         for number, name in enumerate(names):
             for epoch in range(epochs):
                 for turn in range(turns):
-                    skill = 1 / (1 + np.exp(difficulty[number] - 0.2 * place + random.normal(0, 0.5)))
-                    where = {"flow": label, "dataset": "simulated", "conversation": name, "turn": turn, "epoch": epoch}
-                    where["category"] = CATEGORIES[number % len(CATEGORIES)]
+                    skill = 1 / (1 + np.exp(difficulty[number] - 0.2 * position + random.normal(0, 0.5)))
+                    key = {
+                        "flow": label,
+                        "dataset": "simulated",
+                        "conversation": name,
+                        "turn": turn,
+                        "epoch": epoch,
+                    }
+                    key["category"] = CATEGORIES[number % len(CATEGORIES)]
                     calls = int(random.integers(1, 4))
                     totals = Totals(llm_calls=calls, input_tokens=int(random.lognormal(6, 0.5)), output_tokens=40)
-                    told = {"user": "?", "reply": Reply(text="!"), "error": None, "wall_seconds": 0.1, "take": 0}
-                    told |= {"latency_s": 0.1, "memory_tokens": 0, "memory_unavailable": 0, "phases": {}}
+                    fields = {"user": "?", "reply": Reply(text="!"), "error": None, "wall_seconds": 0.1, "take": 0}
+                    fields |= {"latency_s": 0.1, "memory_tokens": 0, "memory_unavailable": 0, "phases": {}}
                     values = [float(np.clip(random.normal(skill, 0.3), 0, 1)), *(random.random(5) < skill).tolist()]
                     of = zip(METRICS, values, strict=True)
                     scores = {metric: StoredScore(value, "") for metric, value in of}
-                    rows.append(TurnRow(**where, **told, totals=totals, scores=scores))
+                    rows.append(TurnRow(**key, **fields, totals=totals, scores=scores))
     (path / "turns.jsonl").write_text("".join(encode(row) + "\n" for row in rows))
     fold = Fold(names)
     for row in rows:
@@ -97,13 +103,13 @@ def main() -> None:
             if arguments.run:
                 print(f"made {path}; run this again to measure")
                 return
-        began = time.process_time()
+        started = time.process_time()
         run = open_run(path)
         assert run.turn_values
         loaded, before = time.process_time(), megabytes()
         compare(run)
-        told = {"loading": loaded - began, "comparing": time.process_time() - loaded, "MB before": before}
-        print(json.dumps({name: round(value, 2) for name, value in (told | {"MB": megabytes()}).items()}))
+        seconds = {"loading": loaded - started, "comparing": time.process_time() - loaded, "MB before": before}
+        print(json.dumps({name: round(value, 2) for name, value in (seconds | {"MB": megabytes()}).items()}))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from labelled import Row, Share, read, table
+from labelled import Fraction, Row, read, table
 
 from agentlab.core import plugins
 from agentlab.core.protocols import DUPLICATE_THRESHOLD, NEAR_THRESHOLD, Embedder
@@ -52,7 +52,7 @@ async def outcome(row: Row, embedder: Embedder, threshold: float) -> Outcome:
 def cells_of(kind: str, outcomes: Sequence[Outcome], before: Sequence[Outcome]) -> list[object]:
     """Return the row of a kind: counts of outcomes, and the share that is lost or stored twice, now and before."""
     counts, wrong = Counter(outcomes), "new" if kind == "paraphrase" else "duplicate"
-    shares = [Share(list(each).count(wrong), len(each)).with_interval() for each in (outcomes, before)]
+    shares = [Fraction(list(each).count(wrong), len(each)).with_interval() for each in (outcomes, before)]
     return [kind, len(outcomes), *(counts[key] for key in ("new", "near", "duplicate")), *shares]
 
 

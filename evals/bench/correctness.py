@@ -36,17 +36,17 @@ PLACE = "flow", "conversation", "turn"
 OURS = "answer_correctness"
 
 CANDIDATES: dict[str, Callable[[str, str], float | None]] = {
-    "exact_match": lambda said, reference: float(normalise(said) == normalise(reference)),
-    "containment": lambda said, reference: float(f" {normalise(reference)} " in f" {normalise(said)} "),
-    "answer_f1": lambda said, reference: f1(normalise(said), normalise(reference)),
+    "exact_match": lambda reply, reference: float(normalise(reply) == normalise(reference)),
+    "containment": lambda reply, reference: float(f" {normalise(reference)} " in f" {normalise(reply)} "),
+    "answer_f1": lambda reply, reference: f1(normalise(reply), normalise(reference)),
     "rouge_l": rouge_l,
     OURS: correctness,
 }
 
 
-class Judged(NamedTuple):
+class GradedReply(NamedTuple):
     conversation: str
-    said: str
+    text: str
     references: Sequence[str]
     right: bool
 
@@ -75,29 +75,29 @@ def gains(columns: dict[str, np.ndarray], right: np.ndarray, names: np.ndarray) 
     """Return, for each measure and 1,000 resamples of conversations, the area that our best measure has more."""
     rng, each = np.random.default_rng(7), np.unique(names)
     members = [np.flatnonzero(names == name) for name in each]
-    found: dict[str, list[float]] = {name: [] for name in columns}
+    results: dict[str, list[float]] = {name: [] for name in columns}
     for _ in range(1000):
-        rows = np.concatenate([members[place] for place in rng.integers(len(each), size=len(each))])
+        rows = np.concatenate([members[position] for position in rng.integers(len(each), size=len(each))])
         if not right[rows].all() and right[rows].any():
             for name, values in columns.items():
-                found[name].append(area(columns[OURS][rows], right[rows]) - area(values[rows], right[rows]))
-    return {name: np.percentile(differences, [2.5, 97.5]) for name, differences in found.items()}
+                results[name].append(area(columns[OURS][rows], right[rows]) - area(values[rows], right[rows]))
+    return {name: np.percentile(differences, [2.5, 97.5]) for name, differences in results.items()}
 
 
-def published(folder: Path, noted: str, least: float) -> list[Judged]:
+def published(folder: Path, noted: str, least: float) -> list[GradedReply]:
     with tempfile.TemporaryDirectory() as scratch:
         answers = Pack(folder, Path(scratch) / "run", print).answers
     return [
-        Judged(a.row.conversation, a.row.reply.text, a.turn.reference_answers, a.stored[noted] >= least)
+        GradedReply(a.row.conversation, a.row.reply.text, a.turn.reference_answers, a.stored[noted] >= least)
         for a in answers
         if noted in a.stored and a.row.reply and not a.turn.unanswerable
     ]
 
 
-def labelled(folder: Path) -> list[Judged]:
+def labelled(folder: Path) -> list[GradedReply]:
     """Our own labels; `folder` has the runs, each under the name of its spec."""
     labels = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
-    found = []
+    results = []
     for name in dict.fromkeys(label["run"] for label in labels):
         run = open_run(folder / name)
         replies = {(r.flow, r.conversation, r.turn): r.reply for r in read_turns(run.folder) if not r.epoch}
@@ -107,14 +107,14 @@ def labelled(folder: Path) -> list[Judged]:
                 replies[tuple(label[key] for key in PLACE)],
             )
             assert turn is not None and reply is not None, f"{label} is not in {run.path} any more"
-            found.append(Judged(label["conversation"], reply.text, turn.reference_answers, label["right"]))
-    return found
+            results.append(GradedReply(label["conversation"], reply.text, turn.reference_answers, label["right"]))
+    return results
 
 
-def best(measure: Callable[[str, str], float | None], answer: Judged) -> float | None:
+def best(measure: Callable[[str, str], float | None], answer: GradedReply) -> float | None:
     """Return the value of the nearest reference; None if the measure does not decide."""
     turn = Turn(user="-", reference_answers=[*answer.references])
-    return best_score(turn, partial(measure, strip_markers(answer.said))).value
+    return best_score(turn, partial(measure, strip_markers(answer.text))).value
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

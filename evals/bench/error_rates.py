@@ -1,4 +1,4 @@
-"""Counts how often each sentence of the software is false, and how often it is printed if it is true.
+"""Counts false sentences of the software, and true sentences that are printed.
 
     python evals/bench/error_rates.py                       # results/error_rates.md; continues after an interruption
     python evals/bench/error_rates.py --runs 100 --only Ship    # a quick look at one section; the page is printed

@@ -48,9 +48,9 @@ from agentlab.data.conversations import Conversation
 FOLDER = Path(__file__).parents[2] / "datasets" / "memory"
 PLANTED = "planted"
 GRID = (0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
-_TOLD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d), user: (.*?)(?=; \d{4}-\d\d-\d\d \d\d:\d\d, user: |$)", re.DOTALL)
+_FACT_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d), user: (.*?)(?=; \d{4}-\d\d-\d\d \d\d:\d\d, user: |$)", re.DOTALL)
 
-SCORER = '''"""Whether all words of a reference were said."""
+SCORER = '''"""All words of a reference are in the reply."""
 
 import re
 
@@ -58,15 +58,15 @@ from agentlab.evals.scorers import Score
 
 
 def metrics(turn):
-    return ("said",) if turn.reference_answers else ()
+    return ("stated",) if turn.reference_answers else ()
 
 
 def score(turn, outcome):
     def words(text):
         return set(re.findall(r"[a-z0-9]+", text.lower()))
 
-    said = words(outcome.reply.text)
-    return {"said": Score(value=float(any(words(answer) <= said for answer in turn.reference_answers)), reason="")}
+    stated = words(outcome.reply.text)
+    return {"stated": Score(value=float(any(words(answer) <= stated for answer in turn.reference_answers)), reason="")}
 '''
 
 
@@ -79,19 +79,19 @@ class Reader:
         self.name = name
 
     async def complete(self, request: Request, emit: object) -> Completion:
-        asked = request.messages[-1].text
-        context, _, question = asked.partition("]\n")
-        told = [(found[1], found[2]) for found in _TOLD.finditer(context)]
+        prompt = request.messages[-1].text
+        context, _, question = prompt.partition("]\n")
+        facts = [(match[1], match[2]) for match in _FACT_LINE.finditer(context)]
         if self.name == "words":
             shared = words(question)
-            most = max((len(words(text) & shared) for _, text in told), default=0)
-            told = [fact for fact in told if len(words(fact[1]) & shared) == most]
-        elif told:
-            told = [fact for fact in told if same_matter(fact[1], told[0][1])]
+            most = max((len(words(text) & shared) for _, text in facts), default=0)
+            facts = [fact for fact in facts if len(words(fact[1]) & shared) == most]
+        elif facts:
+            facts = [fact for fact in facts if same_matter(fact[1], facts[0][1])]
         believed = max if self.name == "last" else min
-        said = believed(told, default=("", "-"))[1]
-        usage = Usage(input_tokens=len(asked.split()), output_tokens=len(said.split()), cached_tokens=0)
-        return Completion(message=Message(role="agent", text=said), usage=usage)
+        answer = believed(facts, default=("", "-"))[1]
+        usage = Usage(input_tokens=len(prompt.split()), output_tokens=len(answer.split()), cached_tokens=0)
+        return Completion(message=Message(role="agent", text=answer), usage=usage)
 
     async def close(self) -> None:
         pass
@@ -101,8 +101,8 @@ READERS = SimpleNamespace(connect=Reader)
 
 
 def same_matter(one: str, other: str) -> bool:
-    fewest = min(len(words(one)), len(words(other)))
-    return len(words(one) & words(other)) * 2 >= max(1, fewest)
+    min_words = min(len(words(one)), len(words(other)))
+    return len(words(one) & words(other)) * 2 >= max(1, min_words)
 
 
 def words(text: str) -> set[str]:
@@ -115,36 +115,36 @@ def memories(limit: int | None) -> Iterator[tuple[str, list[tuple[str, str, str]
     the questions that what is in force in the end answers."""
     for line in (FOLDER / "conversations.jsonl").read_text(encoding="utf-8").splitlines()[:limit]:
         talk = Conversation.model_validate(json.loads(line))
-        told: dict[str, str] = {}
-        gone: set[str | None] = set()
+        dates: dict[str, str] = {}
+        replaced: set[str | None] = set()
         for number, turn in enumerate(talk.turns):
-            for kept in turn.expected_memory or ():
-                if kept.op != "none" and kept.content is not None:
-                    told[kept.content] = f"{turn.session} {number // 60 + 8:02}:{number % 60:02}"
-                    gone.add(kept.replaces)
+            for write in turn.expected_memory or ():
+                if write.op != "none" and write.content is not None:
+                    dates[write.content] = f"{turn.session} {number // 60 + 8:02}:{number % 60:02}"
+                    replaced.add(write.replaces)
         facts = [
-            (f"{talk.id}-{PLANTED if text in gone else 'fact'}-{number}", date, text)
-            for number, (text, date) in enumerate(told.items())
+            (f"{talk.id}-{PLANTED if text in replaced else 'fact'}-{number}", date, text)
+            for number, (text, date) in enumerate(dates.items())
         ]
-        asked = [
+        questions = [
             {"id": f"{talk.id}-{number:02}", "question": turn.user, "reference_answers": turn.reference_answers}
             for number, turn in enumerate(talk.turns)
-            if turn.reference_answers and not gone & set(turn.metadata.get("evidence", []))
+            if turn.reference_answers and not replaced & set(turn.metadata.get("evidence", []))
         ]
-        if asked:
-            yield talk.id, facts, asked
+        if questions:
+            yield talk.id, facts, questions
 
 
 def write(folder: Path, limit: int | None) -> tuple[int, set[str]]:
     """The memory set; how many questions it has, and the planted facts."""
     folder.mkdir(parents=True)
     sessions, questions, planted = [], [], set()
-    for name, facts, asked in memories(limit):
+    for name, facts, asking in memories(limit):
         for number, (fact, date, text) in enumerate(facts):
             session = {"conversation_id": name, "session_id": f"{name}-s{number}", "date": date, "speakers": ["user"]}
             sessions.append(session | {"turns": [{"id": fact, "speaker": "user", "text": text}]})
             planted |= {fact} if PLANTED in fact else set()
-        for row in asked:
+        for row in asking:
             row |= {"conversation_id": name, "category": "stale", "unanswerable": False, "evidence_ids": []}
             questions.append(row | {"source": "datasets/memory", "licence": "Apache-2.0"})
     for file, rows in (("sessions", sessions), ("questions", questions)):
@@ -156,15 +156,14 @@ Counts = tuple[int, int, int]
 """Numbers of facts: detected and planted, detected, planted."""
 
 
-def count(found: pd.Series, worth: pd.DataFrame, planted: set[str]) -> Counts:
-    return len(planted & set(worth.loc[found, "fact"])), int(found.sum()), len(planted)
+def count(proposed: pd.Series, worth: pd.DataFrame, planted: set[str]) -> Counts:
+    return len(planted & set(worth.loc[proposed, "fact"])), int(proposed.sum()), len(planted)
 
 
-def shown(*counts: Counts) -> str:
-    hits, found, planted = map(sum, zip(*counts, strict=True))
-    return (
-        f"precision {hits / max(1, found):.2f} ({hits} of {found}), recall {hits / planted:.2f} ({hits} of {planted})"
-    )
+def rates(*counts: Counts) -> str:
+    hits, proposed, planted = map(sum, zip(*counts, strict=True))
+    precision = f"precision {hits / max(1, proposed):.2f} ({hits} of {proposed})"
+    return f"{precision}, recall {hits / planted:.2f} ({hits} of {planted})"
 
 
 def deleted(worth: pd.DataFrame, alike: float) -> pd.Series:
@@ -180,8 +179,8 @@ Half = tuple[pd.DataFrame, set[str]]
 
 def best_on(half: Half, rule: Callable[..., pd.Series]) -> float:
     def f1(alike: float) -> float:
-        hits, found, there = count(rule(half[0], alike), *half)
-        return round(2 * hits / (found + there), 9)
+        hits, proposed, planted = count(rule(half[0], alike), *half)
+        return round(2 * hits / (proposed + planted), 9)
 
     return max(GRID, key=lambda alike: (f1(alike), alike))
 
@@ -194,7 +193,7 @@ def held_out(rule: Callable[..., pd.Series], worth: pd.DataFrame, planted: set[s
     one, other = half(0), half(1)
     chosen = [best_on(other, rule), best_on(one, rule)]
     measured = [count(rule(of[0], best), *of) for of, best in zip((one, other), chosen, strict=True)]
-    return f"{shown(*measured)}; thresholds {chosen[0]} and {chosen[1]}"
+    return f"{rates(*measured)}; thresholds {chosen[0]} and {chosen[1]}"
 
 
 def main() -> None:
@@ -222,12 +221,12 @@ def main() -> None:
     }
     with al.Lab(mode="auto", concurrency=4, **spec) as lab:
         run = lab.run_sync(out=home / "run")
-    found = fact_worth(run, out=home / "worth", measure="said")
+    result = fact_worth(run, out=home / "worth", measure="stated")
 
-    def judged(**parts: Any) -> pd.DataFrame:
+    def with_verdicts(**parts: Any) -> pd.DataFrame:
         """Anew, from the recordings, for thresholds from the lowest on and with other parts of the rule."""
         with patch.multiple(worth, SAME_MATTER=min(GRID), **parts):
-            return fact_worth(run, mode="replay", out=Path(tempfile.mkdtemp(dir=home)), measure="said")
+            return fact_worth(run, mode="replay", out=Path(tempfile.mkdtemp(dir=home)), measure="stated")
 
     def nothing(text: str) -> frozenset[str]:
         return frozenset()
@@ -238,22 +237,23 @@ def main() -> None:
     def never(fact: object, turn: object) -> bool:
         return False
 
-    harmful = {fact for fact in found.loc[found["worth"] != 0, "fact"] if fact in planted}
-    misled = found["worth"] < 0
+    harmful = {fact for fact in result.loc[result["worth"] != 0, "fact"] if fact in planted}
+    misled = result["worth"] < 0
     print(
-        f"{questions} questions; {len(found)} facts read, {len(planted & set(found['fact']))} of {len(planted)} planted"
+        f"{questions} questions; {len(result)} facts read,"
+        f" {len(planted & set(result['fact']))} of {len(planted)} planted"
     )
-    print(f"misled              {shown(count(misled, found, planted))}; of the {len(harmful)} that changed an answer:")
-    print(f"                    {shown(count(misled, found, harmful))}")
-    print(f"alike, held out     {held_out(only_alike, judged(named=nothing, holds=always), planted)}")
-    print(f"delete, held out    {held_out(deleted, judged(), planted)}")
-    print(f"  whatever is asked {held_out(deleted, judged(named=nothing), planted)}")
-    print(f"  whatever is held  {held_out(deleted, judged(holds=never), planted)}")
-    print(f"delete, as it is    {shown(count(found['delete'] != '', found, planted))}")
+    print(f"misled              {rates(count(misled, result, planted))}; of the {len(harmful)} that changed an answer:")
+    print(f"                    {rates(count(misled, result, harmful))}")
+    print(f"alike, held out     {held_out(only_alike, with_verdicts(named=nothing, holds=always), planted)}")
+    print(f"delete, held out    {held_out(deleted, with_verdicts(), planted)}")
+    print(f"  whatever is asked {held_out(deleted, with_verdicts(named=nothing), planted)}")
+    print(f"  whatever is held  {held_out(deleted, with_verdicts(holds=never), planted)}")
+    print(f"delete, as it is    {rates(count(result['delete'] != '', result, planted))}")
     for kind in ("misled", "superseded"):
-        print(f"  {kind:17} {shown(count(found['delete'] == kind, found, planted))}")
-    wrong = found[(found["delete"] != "") & ~found["fact"].isin(planted)]
-    missed = found[(found["delete"] == "") & found["fact"].isin(planted)]
+        print(f"  {kind:17} {rates(count(result['delete'] == kind, result, planted))}")
+    wrong = result[(result["delete"] != "") & ~result["fact"].isin(planted)]
+    missed = result[(result["delete"] == "") & result["fact"].isin(planted)]
     for name, facts in (("wrongly", wrong), ("missed", missed)):
         print(f"\n{name}:\n{facts[['text', 'worth', 'delete', 'newer', 'alike']].to_string(index=False)}")
 

@@ -38,7 +38,7 @@ from agentlab.evals.store.measures import measure
 ALPHA = 0.05
 MARGIN = 0.05
 NAMES = ("answer_f1", "refusal_accuracy", "lookup_accuracy", "cost_usd")
-MOST_TURNS = 60
+MAX_TURNS = 60
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Turns:
     def __init__(self, shape: Shape, random: np.random.Generator) -> None:
         self.shape, self.random = shape, random
         size = shape.conversations
-        lengths = random.integers(1, MOST_TURNS + 1, size) if shape.lengths == "1 to 60" else np.full(size, 4)
+        lengths = random.integers(1, MAX_TURNS + 1, size) if shape.lengths == "1 to 60" else np.full(size, 4)
         if shape.lengths == "one has half":
             lengths[0] = 4 * (size - 1)
         self.conversation_numbers = np.repeat(np.arange(size), lengths)
@@ -99,14 +99,14 @@ class Turns:
         ]
 
 
-def judgement(paired: PairedMeasure, outcome: MeasureOutcome) -> MeasureVerdict:
-    return MeasureVerdict(flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **outcome._asdict())
+def measure_verdict(paired: PairedMeasure, outcome: MeasureOutcome) -> MeasureVerdict:
+    return MeasureVerdict(flow="flow", paired=paired, relative_margin=MARGIN, alpha=ALPHA, **outcome._asdict())
 
 
-def judged(members: list[PairedMeasure]) -> list[MeasureVerdict]:
+def verdicts_on(members: list[PairedMeasure]) -> list[MeasureVerdict]:
     tested = run_family_test(members, ALPHA, two_sided=False)
     return [
-        MeasureVerdict(flow="flow", paired=m, share=MARGIN, alpha=ALPHA, **outcome._asdict())
+        MeasureVerdict(flow="flow", paired=m, relative_margin=MARGIN, alpha=ALPHA, **outcome._asdict())
         for m, outcome in zip(members, tested, strict=True)
     ]
 
@@ -119,38 +119,38 @@ def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float,
     if spots:
         changed[:, 0] = np.where(turns.random.random(len(b)) < loss / max(b[:, 0].mean(), loss), 0.0, b[:, 0])
     members = [paired for x, y in [(a, changed), *pairs[1:]] for paired in turns.paired(x, y)]
-    return judged(members)[0].kind == "worse"
+    return verdicts_on(members)[0].kind == "worse"
 
 
-def share(hits: int, of: int, low: float, high: float) -> str:
+def format_share(hits: int, of: int, low: float, high: float) -> str:
     """The share; a mark shows that it misses the promised one by more than two standard errors."""
     if not of:
         return "-"
     error = 2 * math.sqrt(max(low * (1 - low), high * (1 - high)) / of)
-    held = low - error <= hits / of <= high + error
-    return f"{hits / of:.3f}" + ("" if held else " !")
+    is_kept = low - error <= hits / of <= high + error
+    return f"{hits / of:.3f}" + ("" if is_kept else " !")
 
 
 def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
     """A row of the first table."""
-    alarms = found = elsewhere = spots = 0
+    alarms = detected = elsewhere = spots = 0
     stated: list[float] = []
     for _ in range(runs):
         turns = Turns(shape, random)
         pairs = [(turns.play(), turns.play()) for _ in range(shape.flows)]
-        without = judged([paired for a, b in pairs for paired in turns.paired(a, b)])
+        without = verdicts_on([paired for a, b in pairs for paired in turns.paired(a, b)])
         alarms += any(j.kind == "worse" for j in without)
         loss = without[0].detectable_loss
         if loss is not None:
             stated.append(loss)
             again = [(turns.play(), turns.play()) for _ in range(shape.flows)]
-            found += worse(turns, pairs, loss)
+            detected += worse(turns, pairs, loss)
             elsewhere += worse(turns, again, loss)
             spots += worse(turns, again, loss, spots=True)
     seen = f"{np.median(stated):.2f}" if len(stated) > runs / 10 else "none"
     of = len(stated) if len(stated) > runs / 10 else 0
-    cells = [shape.name, f"{shape.conversations} x {shape.lengths}", share(alarms, runs, 0.0, ALPHA), seen]
-    cells += [share(hits, of, 0.75, 0.85) for hits in (found, elsewhere)]
+    cells = [shape.name, f"{shape.conversations} x {shape.lengths}", format_share(alarms, runs, 0.0, ALPHA), seen]
+    cells += [format_share(hits, of, 0.75, 0.85) for hits in (detected, elsewhere)]
     return [*cells, f"{spots / of:.3f}" if of else "-"]
 
 
@@ -167,11 +167,11 @@ def losses(kind: str, turns: Turns) -> tuple[np.ndarray, np.ndarray, str]:
         return ones, (1 - 0.5 * (random.random(size) < 2 * MARGIN))[codes], "answer_f1"
     if "noise" in kind:
         loss, spread = (0.0, 0.1) if kind.startswith("no loss") else (MARGIN, 0.3)
-        moved = np.clip(random.normal(loss, spread, size), -1, 1)[codes]
-        return 0.5 + 0.5 * moved, 0.5 - 0.5 * moved, "answer_f1"
+        changed = np.clip(random.normal(loss, spread, size), -1, 1)[codes]
+        return 0.5 + 0.5 * changed, 0.5 - 0.5 * changed, "answer_f1"
     if kind == "5 % lost, turns flip":
-        moved = random.choice([1.0, 0.0, -1.0], len(codes), p=[0.15 + MARGIN, 0.7 - MARGIN, 0.15])
-        return (moved > 0) + 0.0, (moved < 0) + 0.0, "answer_f1"
+        changed = random.choice([1.0, 0.0, -1.0], len(codes), p=[0.15 + MARGIN, 0.7 - MARGIN, 0.15])
+        return (changed > 0) + 0.0, (changed < 0) + 0.0, "answer_f1"
     cost = [np.exp(random.normal(0, 0.4, size))[codes] * np.exp(random.normal(0, 0.4, len(codes))) for _ in range(2)]
     return cost[0], cost[1] * (1 + MARGIN), "cost_usd"
 
@@ -206,11 +206,15 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             )
             passed += (
                 MeasureVerdict(
-                    flow="flow", paired=paired, share=MARGIN, alpha=ALPHA, **MeasureOutcome(None, None, 1)._asdict()
+                    flow="flow",
+                    paired=paired,
+                    relative_margin=MARGIN,
+                    alpha=ALPHA,
+                    **MeasureOutcome(None, None, 1)._asdict(),
                 ).kind
                 == "pass"
             )
-        yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
+        yield format_share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
 
 
 def table(head: list[str], rows: Iterator[list[str]]) -> None:
@@ -224,14 +228,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=200, help="simulated pairs of runs a share")
     arguments = parser.parse_args()
-    began, runs = time.process_time(), arguments.runs
+    started, runs = time.process_time(), arguments.runs
     random = np.random.default_rng(arguments.seed)
     head = ["simulated flow", "conversations x turns", "false alarms", "can see", "found", "elsewhere", "in spots"]
     table(head, (study(shape, runs, random) for shape in SHAPES))
     print()
     rows = ([kind, of, *passes(kind, of, runs, random)] for kind in LOSSES for of in ("4", "1 to 60", "one has half"))
     table(["passed, of a loss at", "turns", *map(str, SIZES)], rows)
-    print(f"\n{runs} pairs a share, seed {arguments.seed}, {time.process_time() - began:.0f} s of one core.")
+    print(f"\n{runs} pairs a share, seed {arguments.seed}, {time.process_time() - started:.0f} s of one core.")
 
 
 if __name__ == "__main__":

@@ -50,14 +50,14 @@ def main() -> None:
     for row in rows(given.pack / "predictions.jsonl"):
         turn = turns[row["conversation"]][row["turn"]]
         passages = [texts[name] for name in turn["metadata"]["passages"]]
-        said = strip_markers(row["answer"])
-        found = supported_shares(said, [turn["user"], *passages]).values()
-        if not passages or not found:
+        text = strip_markers(row["answer"])
+        result = supported_shares(text, [turn["user"], *passages]).values()
+        if not passages or not result:
             continue
         ratings.append(statistics.mean(row["published"]["human"]["faithfulness"].values()))
         clusters.append(row["conversation"])
         for name, value in zip(
-            columns, (statistics.mean(found), min(found), max(rouge_l(said, p) for p in passages)), strict=False
+            columns, (statistics.mean(result), min(result), max(rouge_l(text, p) for p in passages)), strict=False
         ):
             columns[name].append(value)
         for name, key in STORED.items():
@@ -76,7 +76,7 @@ def interval(values: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> tu
     groups, random = [np.flatnonzero(clusters == name) for name in dict.fromkeys(clusters)], np.random.default_rng(0)
     drawn = []
     for _ in range(1000):
-        rows = np.concatenate([groups[place] for place in random.integers(0, len(groups), len(groups))])
+        rows = np.concatenate([groups[position] for position in random.integers(0, len(groups), len(groups))])
         drawn.append(np.corrcoef(values[rows], labels[rows])[0, 1])
     return float(np.nanquantile(drawn, 0.025)), float(np.nanquantile(drawn, 0.975))
 

@@ -4,8 +4,8 @@ python evals/bench/judge_calibration.py ../shared/published/mtrag_human [--judge
 
 The folder holds `predictions.jsonl` with `published.human` (criterion, rater, rating 1 to 4) and `published.automatic`
 (a number for each automatic judge). The median rating of an answer is its label. Each of 1,000 times 20 or 40 turns are
-labelled, drawn at random; how often does the 95 % interval hold the mean over all answers of the pack, and
-how wide is it? First with the pack as it is, then with its conversations resampled. With `--judged` the judge is that
+labelled, drawn at random. The table has the coverage and width of the 95 % interval over all answers of the pack, first
+with the pack as it is, then with its conversations resampled. With `--judged` the judge is that
 of a run: the pack, imported and judged by `agentlab judge`; turns without a verdict for every system are left out.
 """
 
@@ -41,32 +41,34 @@ def verdicts_of(run: Path, measure: str) -> Verdicts:
 
 
 def read(
-    folder: Path, criterion: str, judge: str, said: Verdicts | None = None
+    folder: Path, criterion: str, judge: str, verdicts: Verdicts | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores and labels, shape (turns, systems), from 0 to 1, and the conversation of each turn."""
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
     systems = sorted({row["system"] for row in rows})
     turns = sorted({(row["conversation"], row["turn"]) for row in rows})
-    if said is not None:
-        turns = [turn for turn in turns if all(said.get((system, *turn)) is not None for system in systems)]
+    if verdicts is not None:
+        turns = [turn for turn in turns if all(verdicts.get((system, *turn)) is not None for system in systems)]
     scores, labels = np.zeros((2, len(turns), len(systems)))
     for row in rows:
         if (row["conversation"], row["turn"]) not in turns:
             continue
-        place = turns.index((row["conversation"], row["turn"])), systems.index(row["system"])
-        labels[place] = (statistics.median(row["published"]["human"][criterion].values()) - 1) / 3
-        known = row["published"]["automatic"][judge] if said is None else said[row["system"], *turns[place[0]]]
-        scores[place] = known
+        cell = turns.index((row["conversation"], row["turn"])), systems.index(row["system"])
+        labels[cell] = (statistics.median(row["published"]["human"][criterion].values()) - 1) / 3
+        grade = row["published"]["automatic"][judge] if verdicts is None else verdicts[row["system"], *turns[cell[0]]]
+        scores[cell] = grade
     return scores, labels, np.array([turn[0] for turn in turns])
 
 
 def interval(how: str, scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, count: int, seed: int, pair: bool):
-    known = np.full_like(labels, np.nan)
+    labelled = np.full_like(labels, np.nan)
     places = np.random.default_rng(seed).choice(len(labels), count, replace=False)
-    known[places] = labels[places]
+    labelled[places] = labels[places]
     used = np.zeros_like(scores) if how == "no judge" else scores
-    judged, told = (used[:, 0] - used[:, -1], known[:, 0] - known[:, -1]) if pair else (used[:, 0], known[:, 0])
-    return estimate(judged, told, list(clusters)).interval
+    judged_values, label_values = (
+        (used[:, 0] - used[:, -1], labelled[:, 0] - labelled[:, -1]) if pair else (used[:, 0], labelled[:, 0])
+    )
+    return estimate(judged_values, label_values, list(clusters)).interval
 
 
 def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resampled: bool, times: int) -> None:
@@ -77,16 +79,16 @@ def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resamp
         for how in HOW:
             for pair in (False, True):
                 truth = (labels[:, 0] - labels[:, -1]).mean() if pair else labels[:, 0].mean()
-                held, width = [], []
+                covers, width = [], []
                 for seed in range(times):
                     drawn = np.random.default_rng([seed, 1]).integers(0, len(names), len(names))
                     drawn = drawn if resampled else np.arange(len(names))
-                    rows = np.concatenate([members[place] for place in drawn])
-                    whose = np.repeat(np.arange(len(names)), [len(members[place]) for place in drawn])
+                    rows = np.concatenate([members[position] for position in drawn])
+                    whose = np.repeat(np.arange(len(names)), [len(members[position]) for position in drawn])
                     low, high = interval(how, scores[rows], labels[rows], whose, count, seed, pair)
-                    held.append(low <= truth <= high)
+                    covers.append(low <= truth <= high)
                     width.append(high - low)
-                cells.append(f"{np.mean(held):.3f} ({np.mean(width):.2f})")
+                cells.append(f"{np.mean(covers):.3f} ({np.mean(width):.2f})")
         print(f"| {count} labelled turns{', conversations resampled' if resampled else ''} | {' | '.join(cells)} |")
 
 
@@ -97,13 +99,13 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=1000)
     arguments = parser.parse_args()
     run, *pair = arguments.judged or (None, None, None)
-    said = verdicts_of(Path(run), pair[1]) if run else None
+    verdicts = verdicts_of(Path(run), pair[1]) if run else None
     for criterion, judge in [pair] if run else PAIRS:
-        scores, labels, clusters = read(arguments.pack, criterion, judge, said)
-        found = agreement(scores, labels)
-        correlation, kappa = (math.nan if value is None else value for value in (found.correlation, found.kappa))
+        scores, labels, clusters = read(arguments.pack, criterion, judge, verdicts)
+        result = agreement(scores, labels)
+        correlation, kappa = (math.nan if value is None else value for value in (result.correlation, result.kappa))
         print(f"\n{judge} as a judge of {criterion}: correlation {correlation:.2f},", end=" ")
-        print(f"agreement {found.agreement:.2f}, kappa {kappa:.2f}, bias {found.bias:+.2f}; n {found.n}\n")
+        print(f"agreement {result.agreement:.2f}, kappa {kappa:.2f}, bias {result.bias:+.2f}; n {result.n}\n")
         print("| held (width) |", " | ".join(f"{how}: {what}" for how in HOW for what in ("mean", "difference")), "|")
         print("| --- |", "---: |" * 2 * len(HOW))
         for resampled in (False, True):

@@ -41,7 +41,7 @@ Row = dict[str, Any]
 Rule = Callable[[str], bool]
 
 
-class Share(NamedTuple):
+class Fraction(NamedTuple):
     """Count of right decisions, and of all."""
 
     right: int
@@ -111,9 +111,9 @@ def read(name: str, half: str) -> list[Row]:
     return [row for row in rows if half in (row["half"], "both")]
 
 
-def count(rule: Rule, texts: Iterable[str]) -> Share:
+def count(rule: Rule, texts: Iterable[str]) -> Fraction:
     verdicts = [rule(text) for text in texts]
-    return Share(sum(verdicts), len(verdicts))
+    return Fraction(sum(verdicts), len(verdicts))
 
 
 def texts_of(decision: Decision, rows: Sequence[Row]) -> list[str]:
@@ -153,8 +153,8 @@ class Graded(NamedTuple):
     n: int
 
     @property
-    def decided(self) -> Share:
-        return Share(len(self.labels), self.n)
+    def decided(self) -> Fraction:
+        return Fraction(len(self.labels), self.n)
 
     @property
     def is_positive(self) -> np.ndarray:
@@ -165,12 +165,12 @@ class Graded(NamedTuple):
         return kappa_of(self.labels, self.is_positive)
 
     @property
-    def missed(self) -> Share:
-        return Share(int((self.labels & ~self.is_positive).sum()), int(self.labels.sum()))
+    def missed(self) -> Fraction:
+        return Fraction(int((self.labels & ~self.is_positive).sum()), int(self.labels.sum()))
 
     @property
-    def false(self) -> Share:
-        return Share(int((~self.labels & self.is_positive).sum()), int((~self.labels).sum()))
+    def false(self) -> Fraction:
+        return Fraction(int((~self.labels & self.is_positive).sum()), int((~self.labels).sum()))
 
     @property
     def auc(self) -> float:
@@ -230,18 +230,18 @@ class Outside(NamedTuple):
     """Figures on sets and packs of others."""
 
     lines: list[str]
-    stored: Share
-    searched: Share
-    complete: list[Share]
+    stored: Fraction
+    searched: Fraction
+    complete: list[Fraction]
     """Complete answers that count as refusals, one share a pack with ratings."""
-    judged: list[Graded]
+    rated: list[Graded]
     """Our verdicts beside those of a judge, one a pack."""
 
 
 def read_outside(folders: Sequence[Path]) -> Outside:
     """Grade sets (messages) and packs (answers)."""
     cells: list[Sequence[object]] = []
-    outside = Outside([], Share(0, 0), Share(0, 0), [], [])
+    outside = Outside([], Fraction(0, 0), Fraction(0, 0), [], [])
     for folder in folders:
         if (folder / "published.json").exists():
             outside = _read_pack(folder, outside)
@@ -249,15 +249,15 @@ def read_outside(folders: Sequence[Path]) -> Outside:
         turns = [turn for conversation in load_dataset(folder).conversations for turn in conversation.turns]
         for name, applies, rule, older in SET_DECISIONS:
             texts = [turn.user for turn in turns if applies(turn)]
-            share = count(rule, texts)
+            fraction = count(rule, texts)
             if texts:
-                cells.append([folder.name, name, share.with_interval(), count(older, texts)])
+                cells.append([folder.name, name, fraction.with_interval(), count(older, texts)])
             if applies is has_fact:
-                outside = outside._replace(stored=add(outside.stored, share))
+                outside = outside._replace(stored=add(outside.stored, fraction))
             if applies is needs_documents:
-                outside = outside._replace(searched=add(outside.searched, share))
+                outside = outside._replace(searched=add(outside.searched, fraction))
     lines = ["## Sets and packs\n", *table(["set", "messages that", "`rules`", "`words`"], cells)]
-    for graded in outside.judged:
+    for graded in outside.rated:
         kappa = kappa_cell(graded.labels, graded.is_positive)
         lines.append(
             f"* Answers with a verdict of their authors' judge: {graded.decided} decided, kappa {kappa},"
@@ -270,8 +270,8 @@ def read_outside(folders: Sequence[Path]) -> Outside:
     return outside._replace(lines=[*lines, ""])
 
 
-def add(one: Share, other: Share) -> Share:
-    return Share(one.right + other.right, one.n + other.n)
+def add(one: Fraction, other: Fraction) -> Fraction:
+    return Fraction(one.right + other.right, one.n + other.n)
 
 
 def _read_pack(folder: Path, outside: Outside) -> Outside:
@@ -279,11 +279,11 @@ def _read_pack(folder: Path, outside: Outside) -> Outside:
         answers = Pack(folder, Path(scratch) / "run", print).answers
     graded = [a for a in answers if a.row.reply and not a.turn.unanswerable]
     complete = [strip_markers(a.row.reply.text) for a in graded if a.stored.get("human_completeness", 0) >= COMPLETE]
-    judged = [a for a in graded if "judge" in a.stored]
+    rated = [a for a in graded if "judge" in a.stored]
     if complete:
         outside.complete.append(count(lambda text: is_refusal(text) == 1, complete))
-    if judged:
-        replies = [strip_markers(a.row.reply.text) for a in judged]
-        best = [best_score(a.turn, partial(correctness, reply)).value for a, reply in zip(judged, replies, strict=True)]
-        outside.judged.append(grade([a.stored["judge"] >= 1 for a in judged], best))
+    if rated:
+        replies = [strip_markers(a.row.reply.text) for a in rated]
+        best = [best_score(a.turn, partial(correctness, reply)).value for a, reply in zip(rated, replies, strict=True)]
+        outside.rated.append(grade([a.stored["judge"] >= 1 for a in rated], best))
     return outside

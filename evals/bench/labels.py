@@ -21,9 +21,9 @@ from labelled import (
     LANGUAGES,
     RIGHT,
     Decision,
+    Fraction,
     Outside,
     Row,
-    Share,
     add,
     auc_cell,
     by_language,
@@ -163,13 +163,13 @@ def promise_section(half: str, outside: Outside) -> list[str]:
 
     def misses(decision: Decision) -> dict[str, int]:
         shares = {name: count(decision.rule, texts_of(decision, group)) for name, group in groups.items()}
-        return {name: share.misses for name, share in shares.items() if share.misses}
+        return {name: fraction.misses for name, fraction in shares.items() if fraction.misses}
 
     def at_most_one(decision: Decision) -> tuple[str, bool]:
         missed = misses(decision)
         return ", ".join(f"{name} {n}" for name, n in missed.items()) or "none", max(missed.values(), default=0) <= 1
 
-    def all_of(decision: Decision, group: Sequence[Row] = rows) -> Share:
+    def all_of(decision: Decision, group: Sequence[Row] = rows) -> Fraction:
         return count(decision.rule, texts_of(decision, group))
 
     both = all_of(stored, read("messages", "both"))
@@ -198,7 +198,7 @@ def promise_section(half: str, outside: Outside) -> list[str]:
         ("refusals: kappa .6 in others", f"{others.kappa:.2f}", others.kappa >= 0.6),
         ("refusals: .70 decided", everything.decided, everything.decided.rate >= 0.7),
         ("refusals: at most 3 % false", everything.false.with_interval(), everything.false.rate <= 0.03),
-        *(("refusals: at most 2 complete answers", share, share.right <= 2) for share in outside.complete),
+        *(("refusals: at most 2 complete answers", fraction, fraction.right <= 2) for fraction in outside.complete),
         ("pairs: kappa .80 where decided", f"{pairs.kappa:.2f}", pairs.kappa >= 0.8),
         ("pairs: .75 decided", pairs.decided, pairs.decided.rate >= 0.75),
         *(
@@ -207,7 +207,7 @@ def promise_section(half: str, outside: Outside) -> list[str]:
                 f"{g.kappa:.3f}, {g.auc:.3f}",
                 g.kappa >= 0.63 and g.auc >= 0.925,
             )
-            for g in outside.judged
+            for g in outside.rated
         ),
     ]
     cells = [[demand, figure, "holds" if holds else "**fails**"] for demand, figure, holds in demands]

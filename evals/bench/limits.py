@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from loopback import counts, held, serving
+from loopback import compared, counts, serving
 
 from live import Case, write_data
 
@@ -44,16 +44,17 @@ def play(processes: int, options: argparse.Namespace) -> str:
             runs.append(subprocess.Popen(command, env=environment, **quiet))  # noqa: S603
         if any(run.wait() for run in runs):
             raise SystemExit("a run failed")
-        told = counts(address)
+        counted = counts(address)
         failed = sum(
             flow["errors"]
             for spec in specs
             for flow in json.loads((spec.parent / "run" / "summary.json").read_text())["flows"].values()
         )
-    allowed = options.allowed / BURST + rate * told["seconds"]
-    refused = told["refused"] / (told["answered"] + told["refused"])
-    used = held(told["answered"] / allowed, 0.9, least=True)
-    return f"| {processes} | {told['answered']} | {told['seconds']:.1f} | {used} | {held(refused, 0.01)} | {failed} |"
+    allowed = options.allowed / BURST + rate * counted["seconds"]
+    refused = counted["refused"] / (counted["answered"] + counted["refused"])
+    used = compared(counted["answered"] / allowed, 0.9, least=True)
+    cells = [processes, counted["answered"], f"{counted['seconds']:.1f}", used, compared(refused, 0.01), failed]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:

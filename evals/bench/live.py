@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bare import TOOL
-from loopback import held, serving
+from loopback import compared, serving
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -148,16 +148,16 @@ def write_data(folder: Path, case: Case) -> Path:
     return folder / "spec.yaml"
 
 
-def charged(command: list[str], environment: dict[str, str], where: Path) -> Used:
+def charged(command: list[str], environment: dict[str, str], folder: Path) -> Used:
     """Return the resources that a command used, with its children."""
-    began = time.perf_counter()
-    with (where / "said").open("w+b") as said:
-        process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, cwd=where)  # noqa: S603
+    started = time.perf_counter()
+    with (folder / "said").open("w+b") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)  # noqa: S603
         _, status, usage = os.wait4(process.pid, 0)
         if status:
-            said.seek(0)
-            raise SystemExit(f"{command} failed:\n{said.read().decode(errors='replace')[-2000:]}")
-    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, time.perf_counter() - began)
+            log.seek(0)
+            raise SystemExit(f"{command} failed:\n{log.read().decode(errors='replace')[-2000:]}")
+    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, time.perf_counter() - started)
 
 
 def play(contender: str, case: Case, spec: Path, address: str, mode: str = "live") -> Used:
@@ -202,26 +202,26 @@ def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
             for contender in contenders:
                 play(contender, few, first, address)
             (first.parent / "bytecode").rename(spec.parent / "bytecode")
-        found: dict[str, list[Used]] = {contender: [] for contender in contenders}
+        results: dict[str, list[Used]] = {contender: [] for contender in contenders}
         for _ in range(rounds * case.times):
             for contender in contenders:
-                found[contender].append(play(contender, case, spec, address, mode))
+                results[contender].append(play(contender, case, spec, address, mode))
     medians = {
         contender: [statistics.median(getattr(used, what) for used in runs) for what in ("cpu", "megabytes", "wall")]
-        for contender, runs in found.items()
+        for contender, runs in results.items()
     }
     mine = medians["agentlab"]
     for contender, (cpu, megabytes, wall) in medians.items():
-        told = "" if contender == "agentlab" else f"{mine[0] / cpu:.2f}"
+        ratio = "" if contender == "agentlab" else f"{mine[0] / cpu:.2f}"
         if case.target and case.target[0] == contender:
             memory = mine[1] / megabytes
-            told = f"{held(mine[0] / cpu, case.target[1])}, memory"
-            told += f" {held(memory, case.memory)}" if case.memory else f" {memory:.2f}"
+            ratio = f"{compared(mine[0] / cpu, case.target[1])}, memory"
+            ratio += f" {compared(memory, case.memory)}" if case.memory else f" {memory:.2f}"
         if name == "replay":
-            told = f"{held(cpu / case.calls * 1000, REPLAYED_MS)} ms a call"
+            ratio = f"{compared(cpu / case.calls * 1000, REPLAYED_MS)} ms a call"
         yield (
             f"| {name}, {case.conversations} x {case.turns} | {contender} | {cpu:.2f} | {cpu / case.calls * 1000:.2f}"
-            f" | {megabytes:.0f} | {wall:.1f} | {told} |"
+            f" | {megabytes:.0f} | {wall:.1f} | {ratio} |"
         )
 
 
@@ -236,19 +236,19 @@ def opening(rounds: int) -> str:
         written = Recordings.open(Path(scratch), "bench", write=True)
         for number in range(OPENED):
             request = Request(messages=(Message(role="user", text=f"Question {number}, " * 20),), seed=7)
-            asked = normalise_request("openai/m", "compatible", request, 0)
-            row = {"kind": "completion", "request": asked.fields, "repeat": 0, "completion": to_json(answer)}
-            written.add(asked.key(0), row | {"seconds": 0.05}, asked.parts)
+            normalised = normalise_request("openai/m", "compatible", request, 0)
+            row = {"kind": "completion", "request": normalised.fields, "repeat": 0, "completion": to_json(answer)}
+            written.add(normalised.key(0), row | {"seconds": 0.05}, normalised.parts)
         seconds = []
         for _ in range(rounds):
-            began = time.process_time()
+            started = time.process_time()
             assert len(Recordings.open(Path(scratch), "bench")) == OPENED
-            seconds.append(time.process_time() - began)
+            seconds.append(time.process_time() - started)
         size = (Path(scratch) / "bench.jsonl").stat().st_size / 1e6
     cpu = statistics.median(seconds)
     per_call = cpu / OPENED * 1000
-    told = held(cpu, OPENED_SECONDS)
-    return f"| opening, {OPENED} calls, {size:.0f} MB | agentlab | {cpu:.2f} | {per_call:.3f} | | | {told} s |"
+    ratio = compared(cpu, OPENED_SECONDS)
+    return f"| opening, {OPENED} calls, {size:.0f} MB | agentlab | {cpu:.2f} | {per_call:.3f} | | | {ratio} s |"
 
 
 def main() -> None:

@@ -87,8 +87,8 @@ def packets(deltas: list[dict[str, object]], finish: str) -> list[bytes]:
     rows = [{**common, "choices": choice} for choice in choices]
     rows.append({**common, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     rows.append({**common, "choices": [], "usage": USAGE})
-    told = [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
-    pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in told] + [b"0\r\n\r\n"]
+    texts = [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
+    pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in texts] + [b"0\r\n\r\n"]
     size = -(-len(pieces) // BURSTS) if len(deltas) > 2 * BURSTS else len(pieces)
     return [b"".join(pieces[start : start + size]) for start in range(0, len(pieces), size)]
 
@@ -135,8 +135,8 @@ class Connection(asyncio.Protocol):
         self.received = b""
         if head.startswith(b"GET"):
             seconds = self.server.last - self.server.first
-            told = {"answered": self.server.answered, "refused": self.server.refused, "seconds": seconds}
-            self.transport.write(response(json.dumps(told).encode()))
+            row = {"answered": self.server.answered, "refused": self.server.refused, "seconds": seconds}
+            self.transport.write(response(json.dumps(row).encode()))
             return
         bucket = self.server.bucket
         self.server.first = self.server.first or self.loop.time()
@@ -186,17 +186,17 @@ def serving(**options: float) -> Iterator[str]:
         process.communicate()
 
 
-def held(found: float, target: float, *, least: bool = False) -> str:
+def compared(result: float, target: float, *, least: bool = False) -> str:
     """A figure beside the most, or the least, that it may be; all.py lists those that miss it."""
-    missed = found < target if least else found > target
-    return f"{found:.2f} (at {'least' if least else 'most'} {target:g}{', **missed**' if missed else ''})"
+    missed = result < target if least else result > target
+    return f"{result:.2f} (at {'least' if least else 'most'} {target:g}{', **missed**' if missed else ''})"
 
 
 def counts(address: str) -> dict[str, float]:
     """Return the numbers of answered and refused requests, and the seconds."""
-    with urllib.request.urlopen(f"{address}/counts") as told:  # noqa: S310 - our own server
-        found: dict[str, float] = json.load(told)
-    return found
+    with urllib.request.urlopen(f"{address}/counts") as text:  # noqa: S310 - our own server
+        stored: dict[str, float] = json.load(text)
+    return stored
 
 
 def main() -> None:

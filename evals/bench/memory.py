@@ -53,9 +53,9 @@ class Unasked:
 async def median_ms(rounds: int, call: Callable[[int], Awaitable[Any]]) -> float:
     spent = []
     for number in range(rounds):
-        began = time.perf_counter()
+        started = time.perf_counter()
         await call(number)
-        spent.append(time.perf_counter() - began)
+        spent.append(time.perf_counter() - started)
     return statistics.median(spent) * 1000
 
 
@@ -67,9 +67,9 @@ async def bare_scan(vectors: np.ndarray, queries: np.ndarray) -> float:
     return await median_ms(_SEARCHES, scan)
 
 
-async def measure(backend: str, where: str | Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Any]:
+async def measure(backend: str, address: str | Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Any]:
     """One row of the table: a backend at one size."""
-    memory = resolve("memory", backend).connect(where, Unasked(vectors.shape[1]))
+    memory = resolve("memory", backend).connect(address, Unasked(vectors.shape[1]))
     count = itertools.count()
 
     def new_id() -> str:
@@ -80,10 +80,10 @@ async def measure(backend: str, where: str | Path, vectors: np.ndarray, queries:
         await copy.search("", queries[number])
         await copy.close()
 
-    began = time.perf_counter()
-    said = [f"fact number {n} about the user and what the user likes" for n in range(len(vectors))]
-    await memory.ingest(said, vectors, created=[_NOW] * len(said), new_id=new_id)
-    row = {"backend": backend, "facts": len(vectors), "fill_s": time.perf_counter() - began}
+    started = time.perf_counter()
+    texts = [f"fact number {n} about the user and what the user likes" for n in range(len(vectors))]
+    await memory.ingest(texts, vectors, created=[_NOW] * len(texts), new_id=new_id)
+    row = {"backend": backend, "facts": len(vectors), "fill_s": time.perf_counter() - started}
     try:
         row["search_ms"] = await median_ms(_SEARCHES, lambda n: memory.search("", queries[n], top_k=3))
         row["add_ms"] = await median_ms(
@@ -108,8 +108,8 @@ async def table(sizes: Sequence[int], dimensions: int) -> list[dict[str, Any]]:
             if backend == "mongo" and not os.environ.get("MONGODB_URI"):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                where = f"bench-{uuid.uuid4().hex}" if backend == "mongo" else folder
-                rows.append({**await measure(backend, where, vectors, queries), "scan_ms": scan})
+                location = f"bench-{uuid.uuid4().hex}" if backend == "mongo" else folder
+                rows.append({**await measure(backend, location, vectors, queries), "scan_ms": scan})
     return rows
 
 

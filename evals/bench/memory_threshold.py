@@ -26,10 +26,10 @@ from agentlab.data.conversations import Conversation, Turn
 from agentlab.data.datasets import load_dataset
 
 THRESHOLDS = (-1.0, 0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
-FOUND = 3
+TOP_K = 3
 
 
-def asked(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
+def questions_of(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
     """Return each turn after the first fact, with the current facts."""
     facts: list[str] = []
     for turn in conversation.turns:
@@ -44,35 +44,35 @@ def asked(conversation: Conversation) -> Iterator[tuple[Turn, list[str]]]:
 
 async def scores(embedder: Embedder, folder: Path) -> dict[str, list[list[float]]]:
     """Return column -> similarities of the recalled facts by message; -2 for an expected fact that is not recalled."""
-    found: dict[str, list[list[float]]] = {"evidence": [], "beside it": [], "chat": [], "unknown": []}
+    by_kind: dict[str, list[list[float]]] = {"evidence": [], "beside it": [], "chat": [], "unknown": []}
     for conversation in load_dataset(folder).conversations:
-        for turn, facts in asked(conversation):
+        for turn, facts in questions_of(conversation):
             similarity = np.array(await embedder.embed(facts)) @ np.array(await embedder.embed([turn.user]))[0]
-            near = {facts[row]: float(similarity[row]) for row in np.argsort(-similarity)[:FOUND]}
+            near = {facts[row]: float(similarity[row]) for row in np.argsort(-similarity)[:TOP_K]}
             evidence = [fact for fact in turn.metadata.get("evidence", ()) if fact in facts]
             if evidence:
-                found["evidence"] += [[near.get(fact, -2.0)] for fact in evidence]
-                found["beside it"] += [[score] for fact, score in near.items() if fact not in evidence]
+                by_kind["evidence"] += [[near.get(fact, -2.0)] for fact in evidence]
+                by_kind["beside it"] += [[score] for fact, score in near.items() if fact not in evidence]
             elif turn.unanswerable:
-                found["unknown"].append(list(near.values()))
+                by_kind["unknown"].append(list(near.values()))
             elif turn.metadata.get("kind") == "chat":
-                found["chat"].append(list(near.values()))
-    return found
+                by_kind["chat"].append(list(near.values()))
+    return by_kind
 
 
 def main(folders: list[str]) -> None:
     name = "local/all-minilm-l6-v2"
     provider, rest = plugins.resolve_provider("models.embedders", name)
     for folder in folders:
-        found = asyncio.run(scores(provider.connect(rest), Path(folder)))
-        print(f"{folder}, {name}: " + ", ".join(f"{len(rows)} {column}" for column, rows in found.items()))
-        print("threshold  " + "".join(f"{column:>10}" for column in found))
+        by_kind = asyncio.run(scores(provider.connect(rest), Path(folder)))
+        print(f"{folder}, {name}: " + ", ".join(f"{len(rows)} {column}" for column, rows in by_kind.items()))
+        print("threshold  " + "".join(f"{column:>10}" for column in by_kind))
         for least in THRESHOLDS:
-            brought = {column: [max(row) >= least for row in rows] for column, rows in found.items()}
-            shares = [np.mean(brought["evidence"]), np.mean(brought["beside it"])]
-            shares += [1 - np.mean(brought["chat"]), 1 - np.mean(brought["unknown"])]
+            recalled = {column: [max(row) >= least for row in rows] for column, rows in by_kind.items()}
+            shares = [np.mean(recalled["evidence"]), np.mean(recalled["beside it"])]
+            shares += [1 - np.mean(recalled["chat"]), 1 - np.mean(recalled["unknown"])]
             mark = "  the default" if least == RELEVANCE_THRESHOLD else ""
-            print(f"{least:9.2f}  " + "".join(f"{share:10.2f}" for share in shares) + mark)
+            print(f"{least:9.2f}  " + "".join(f"{fraction:10.2f}" for fraction in shares) + mark)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from labelled import Share, read, table
+from labelled import Fraction, read, table
 
 import agentlab as al
 from agentlab.core.messages import Reply, UserTurn
@@ -69,9 +69,11 @@ def print_pairs(run: Any) -> None:
     counts: dict[str, list[list[bool]]] = defaultdict(list)
     for row in read("corrections", "both"):
         texts = [history.fact.text for history in run.memory(row["id"], LABEL).stored]
-        lost = [not any(told in text for text in texts) for told in (row["told"], row["stored"])]
+        lost = [not any(one in text for text in texts) for one in (row["told"], row["stored"])]
         counts[row["kind"]].append([*lost, len(texts) > 1])
-    rows = [[kind, *(Share(sum(c), len(c)) for c in zip(*found, strict=True))] for kind, found in counts.items()]
+    rows = [
+        [kind, *(Fraction(sum(c), len(c)) for c in zip(*outcomes, strict=True))] for kind, outcomes in counts.items()
+    ]
     print("\n".join(table(["kind", "second text lost", "first text lost", "two facts"], rows)))
 
 

@@ -3,7 +3,7 @@
     python evals/bench/prefix_cache.py                                              100 turns, scripted model
     python evals/bench/prefix_cache.py --model local/qwen2.5-coder-0.5b --turns 40 --conversations 2
 
-The conversations are what users say in `datasets/memory`, one conversation after the other; the clock goes on by a
+The conversations are what users say in `datasets/memory`, one conversation after the other; the clock continues by a
 minute a turn, every turn is remembered, and three memories come with each prompt. With the scripted model the shares
 are what a cache could serve; an embedded model, whose cache is switched on here, reports what its own did serve.
 """
@@ -30,15 +30,15 @@ from agentlab.models.local import model as local
 DATASET = Path(__file__).parents[2] / "datasets" / "memory"
 PRICES = ("openai/gpt-4.1-mini", "gemini/gemini-2.5-flash")
 HOSTED = CacheRules(block=128, minimum=1024)
-VARIANTS = [(place, trimming) for place in ("user", "system") for trimming in ("greedy", "minimal")]
+VARIANTS = [(role, trimming) for role in ("user", "system") for trimming in ("greedy", "minimal")]
 REPLY = "That is good to know, thank you for telling me. Shall I keep it in mind for the next time we talk about it?"
 
 
 def conversations(count: int, turns: int) -> list[list[str]]:
-    said = [turn.user for conversation in load_dataset(DATASET).conversations for turn in conversation.turns]
-    if count * turns > len(said):
-        raise SystemExit(f"{DATASET.name} has {len(said)} turns; ask for less")
-    return [said[begin:end] for begin, end in pairwise(range(0, (count + 1) * turns, turns))]
+    texts = [turn.user for conversation in load_dataset(DATASET).conversations for turn in conversation.turns]
+    if count * turns > len(texts):
+        raise SystemExit(f"{DATASET.name} has {len(texts)} turns; ask for less")
+    return [texts[begin:end] for begin, end in pairwise(range(0, (count + 1) * turns, turns))]
 
 
 def minutes() -> Iterator[datetime]:
@@ -106,15 +106,15 @@ def main() -> None:
     flows: list[Any] = [
         {
             "flow": "coordinator",
-            "label": f"{place}, {trimming}",
-            "context_in": place,
+            "label": f"{position}, {trimming}",
+            "context_in": position,
             "trim_chunk_size": chunk if trimming == "greedy" else 0,
             "max_history_tokens": limit,
             "gate": "all",
             "tools": [],
         }
-        for place, trimming in VARIANTS
-        if arguments.only in (None, f"{place}, {trimming}")
+        for position, trimming in VARIANTS
+        if arguments.only in (None, f"{position}, {trimming}")
     ]
     rules = CacheRules() if arguments.model else HOSTED
     talks = conversations(arguments.conversations, arguments.turns)

@@ -52,7 +52,7 @@ def costs(sd: float, against: float, size: int, random: np.random.Generator) -> 
     )
 
 
-def judged(name: str, draw: Draw, size: int, random: np.random.Generator) -> MeasureVerdict:
+def verdict_on(name: str, draw: Draw, size: int, random: np.random.Generator) -> MeasureVerdict:
     """Return the verdict on one measure, from the front door of a comparison."""
     sides = []
     for values in draw(size, random):
@@ -67,7 +67,7 @@ WORDS = get_args(Claim)
 
 def claimed(name: str, draw: Draw, size: int, random: np.random.Generator) -> float:
     """Return the position in `WORDS` of the words that claim the difference; 0 if none is claimed."""
-    return WORDS.index(judged(name, draw, size, random).claim)
+    return WORDS.index(verdict_on(name, draw, size, random).claim)
 
 
 def covers(

@@ -35,8 +35,8 @@ def cost_passes(
     now = now * np.where(random.random((1, size, 1)) < rare, times, 1)
     stops = {} if stop is None else {"flow": {"cost_usd": max(stop, float(now.max()))}}
     sides = [{"flow": turns_of("cost_usd", values)} for values in (usual, now)]
-    (judged,), _ = evaluate_measures(*sides, {"cost_usd": margin}, 0.05, ["cost_usd"], stops=stops)
-    return float(judged.kind == "pass")
+    (verdict,), _ = evaluate_measures(*sides, {"cost_usd": margin}, 0.05, ["cost_usd"], stops=stops)
+    return float(verdict.kind == "pass")
 
 
 def quality_passes(world: str, loss: float, size: int, random: np.random.Generator) -> float:
@@ -47,13 +47,13 @@ def quality_passes(world: str, loss: float, size: int, random: np.random.Generat
     for number, length in enumerate(lengths.tolist()):
         before = np.ones(length) if world == "rare" else (random.random(length) < skill[number]).astype(float)
         now = before if world == "rare" else (random.random(length) < skill[number]).astype(float)
-        kept = 1.0 - whole[number] if world == "rare" else random.random(length) >= loss / 0.8
-        for values, side in zip((before, now * kept), sides, strict=True):
+        is_kept = 1.0 - whole[number] if world == "rare" else random.random(length) >= loss / 0.8
+        for values, side in zip((before, now * is_kept), sides, strict=True):
             side.update({(f"c{number:03}", turn, 0): {"answer_f1": float(v)} for turn, v in enumerate(values)})
-    (judged,), _ = evaluate_measures(
+    (verdict,), _ = evaluate_measures(
         {"flow": sides[0]}, {"flow": sides[1]}, {}, 0.05, ["answer_f1"], longest=10 if world == "uneven" else 0
     )
-    return float(judged.kind == "pass" if loss else judged.kind in ("pass", "unchanged"))
+    return float(verdict.kind == "pass" if loss else verdict.kind in ("pass", "unchanged"))
 
 
 def decided(loss: float, size: int, random: np.random.Generator) -> float:
@@ -80,13 +80,13 @@ def alarms(epochs: int, loss: float, any_of_five: bool, size: int, random: np.ra
 
     def played(epochs: int, loss: float) -> dict[str, Turns]:
         right = random.random((epochs, size, 4)) < skill
-        kept = random.random((epochs, size, 4)) >= loss / 0.8
-        return mean_over_epochs({"flow": turns_of("answer_f1", (right & kept).astype(float))})
+        is_kept = random.random((epochs, size, 4)) >= loss / 0.8
+        return mean_over_epochs({"flow": turns_of("answer_f1", (right & is_kept).astype(float))})
 
     base = played(epochs, 0.0)
     for _ in range(GATES if any_of_five else 1):
-        (judged,), _ = evaluate_measures(base, played(1, loss), {}, 0.05, ["answer_f1"], gates=GATES)
-        if judged.kind == "worse":
+        (verdict,), _ = evaluate_measures(base, played(1, loss), {}, 0.05, ["answer_f1"], gates=GATES)
+        if verdict.kind == "worse":
             return 1.0
     return 0.0
 
@@ -96,8 +96,8 @@ def left_out(flows: int, gap: float, of_best: bool, size: int, random: np.random
     skill = random.beta(4, 1, (1, size, 1))
     sides = []
     for loss in [0.0] + [gap] * (flows - 1):
-        right, kept = random.random((1, size, 4)) < skill, random.random((1, size, 4)) >= loss / 0.8
-        sides.append(turns_of("answer_f1", (right & kept).astype(float)))
+        right, is_kept = random.random((1, size, 4)) < skill, random.random((1, size, 4)) >= loss / 0.8
+        sides.append(turns_of("answer_f1", (right & is_kept).astype(float)))
     outcome = best({str(number): table for number, table in enumerate(make_turn_tables(sides))}, ["answer_f1"])
     assert outcome is not None
     (means,) = outcome.sets.values()
@@ -109,11 +109,11 @@ def left_out(flows: int, gap: float, of_best: bool, size: int, random: np.random
 def judge_claims(kinder: float, effect: float, size: int, random: np.random.Generator) -> float:
     """Return 1 if B is called better by a judge that passes a fraction `kinder` of its replies, whatever they say."""
     truth = [random.random(size) < p for p in (0.5, 0.5 + effect)]
-    said = [each ^ (random.random(size) < 0.2) for each in truth]
-    said[1] |= random.random(size) < kinder
+    verdicts = [each ^ (random.random(size) < 0.2) for each in truth]
+    verdicts[1] |= random.random(size) < kinder
     labelled = {*random.permutation(size)[: size // 2].tolist()}
     sides: list[Turns] = []
-    for right, score in zip(truth, said, strict=True):
+    for right, score in zip(truth, verdicts, strict=True):
         rows = turns_of("judge_correct", score[None, :, None])
         for (name, _, _), row in rows.items():
             if int(name[1:]) in labelled:

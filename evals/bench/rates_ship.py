@@ -25,7 +25,7 @@ from agentlab.evals.stats.planning import MARGIN
 SIZES = (5, 10, 20, 30, 60, 120)
 NOISY = ("spread", "wide", "uneven", "others bad")
 LONG, LONG_SHARE = 60, 0.01
-LONGEST = {"uneven": 10, "long": LONG}
+MAX_LENGTH = {"uneven": 10, "long": LONG}
 """Turns of the longest conversation of the data set, which a sample may miss."""
 
 
@@ -40,8 +40,8 @@ def scores(
         return (right & (random.random(turns) >= loss / 0.8)).astype(float)
     if world == "long":
         # Turns of long conversations are .377 of all.
-        share = LONG_SHARE * LONG / (LONG_SHARE * LONG + 1 - LONG_SHARE)
-        return np.where((np.repeat(lengths, lengths) == LONG) & (random.random(turns) < loss / share), 0.0, 1.0)
+        fraction = LONG_SHARE * LONG / (LONG_SHARE * LONG + 1 - LONG_SHARE)
+        return np.where((np.repeat(lengths, lengths) == LONG) & (random.random(turns) < loss / fraction), 0.0, 1.0)
     usual, gain = (1.0, 0.0) if world == "rare" or not loss else (0.9, 0.05)
     broken = np.repeat(random.random(len(lengths)) < (loss + gain) / (usual + gain) if loss else lengths < 0, lengths)
     return np.where(broken, 0.0, usual + gain)
@@ -80,7 +80,7 @@ def shipped(
         columns.append(prices * (1.0 if flow else 0.6))
         rows = zip(*(column.tolist() for column in columns), strict=True)
         sides.append({key: dict(zip(names, row, strict=True)) for key, row in zip(keys, rows, strict=True)})
-    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides, longest=LONGEST.get(world, 0)), strict=True))
+    tables = dict(zip(map(str, range(flows)), make_turn_tables(sides, longest=MAX_LENGTH.get(world, 0)), strict=True))
     best = winners(contrasts_of(tables, names))
     return float(len(best) == 1 and (best == ["0"] if wanted else int(best[0]) in losing))
 

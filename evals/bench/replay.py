@@ -84,10 +84,10 @@ def ours(conversations: int, folder: Path) -> float:
     seconds = []
     for mode in ("record", "replay"):
         model = al.Scripted(["An answer of a dozen words or so, as a small model gives it."], loop=True)
-        began = time.perf_counter()
+        started = time.perf_counter()
         with al.Lab(model=model, embedder="hashing/hashing-64", mode=mode, **spec) as lab:
             run = lab.run_sync(out=folder / mode)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - started)
         assert run.summary["flows"]["talk"]["llm_calls"] == conversations * TURNS
     assert run.summary["recordings"]["new"] == 0
     return seconds[1]

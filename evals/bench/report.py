@@ -109,10 +109,10 @@ def look(browser: Any, file: Path) -> Iterator[tuple[str, float, float]]:
     for _ in range(3):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         spent = processor_seconds(page)
-        began = time.perf_counter()
+        started = time.perf_counter()
         page.goto(file.resolve().as_uri())
         page.wait_for_selector("#matrix .reply:not(:has-text('…'))")
-        opened.append((time.perf_counter() - began, spent()))
+        opened.append((time.perf_counter() - started, spent()))
         if len(opened) < 3:
             page.close()
     yield "opens in, s", median(wall for wall, _ in opened), median(own for _, own in opened)
@@ -133,10 +133,10 @@ def look(browser: Any, file: Path) -> Iterator[tuple[str, float, float]]:
         yield repeated(f"filter {name}, ms", button)
     flow = "document.querySelectorAll('#plot .point')[1].dispatchEvent(new MouseEvent('click'))"
     yield repeated("one flow, ms", flow)
-    before, began = spent(), time.perf_counter()
+    before, started = spent(), time.perf_counter()
     page.evaluate("document.querySelector('.to-trace').click()")
     page.wait_for_selector("dialog[open] .step")
-    yield "a trace, ms", (time.perf_counter() - began) * 1000, 1000 * (spent() - before)
+    yield "a trace, ms", (time.perf_counter() - started) * 1000, 1000 * (spent() - before)
     page.close()
 
 
@@ -157,9 +157,9 @@ def main() -> None:
             pages.append((spec.stem, run))
         pages.append(("large", multiplied(pages[0][1], arguments.turns, folder / "large")))
         for name, run in pages:
-            began = time.perf_counter()
+            start = time.perf_counter()
             page = run.report()
-            written = time.perf_counter() - began
+            written = time.perf_counter() - start
             saved = page.save(folder / f"{name}.html")
             print(f"{name}: {run.result.turns} turns in {len(run.result.flows)} flows")
             print(f"  {'written in, s':24} {written:8.1f}\n  {'size, MB':24} {saved.stat().st_size / 1e6:8.2f}")

@@ -48,7 +48,7 @@ async def measure(folder: Path, method: str, embedder: Embedder, max_tokens: int
     ]
     if not questions:
         raise DatasetError("no scored turn names relevant_doc_ids", folder)
-    began = time.perf_counter()
+    started = time.perf_counter()
     retriever = find_retriever(method, {}, ())
     corpus = Corpus(
         documents=dataset.documents,
@@ -65,10 +65,10 @@ async def measure(folder: Path, method: str, embedder: Embedder, max_tokens: int
     recall = in_passages = reciprocal = 0.0
     for query, relevant in questions:
         vector = None if index.embedder is None else (await index.embedder.embed([query]))[0]
-        found = [passage.doc_id for passage in await index.search(query, vector, top_k=max(_DEPTH, top_k))]
-        distinct = list(dict.fromkeys(found))
+        hits = [passage.doc_id for passage in await index.search(query, vector, top_k=max(_DEPTH, top_k))]
+        distinct = list(dict.fromkeys(hits))
         recall += len(relevant.intersection(distinct[:top_k])) / len(relevant)
-        in_passages += len(relevant.intersection(found[:top_k])) / len(relevant)
+        in_passages += len(relevant.intersection(hits[:top_k])) / len(relevant)
         reciprocal += next((1 / rank for rank, doc_id in enumerate(distinct, 1) if doc_id in relevant), 0.0)
     searched = time.perf_counter()
     return {
@@ -80,7 +80,7 @@ async def measure(folder: Path, method: str, embedder: Embedder, max_tokens: int
         f"recall@{top_k}": recall / len(questions),
         f"passages@{top_k}": in_passages / len(questions),
         "mrr": reciprocal / len(questions),
-        "open_s": opened - began,
+        "open_s": opened - started,
         "query_ms": (searched - opened) / len(questions) * 1000,
     }
 

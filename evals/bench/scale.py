@@ -28,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from loopback import held
+from loopback import compared
 
 TURNS, FLOWS = 4, 2
 MODEL_SECONDS, TOKENS_IN, TOKENS_OUT = 2.0, 800, 100
@@ -45,10 +45,10 @@ import agentlab as al
 
 async def respond(turn, session):
     messages = [*session.load_conversation(), al.Message(role="user", text=turn.text)]
-    said = (await session.complete(messages)).text
+    reply = (await session.complete(messages)).text
     session.save_message("user", turn.text)
-    session.save_message("agent", said)
-    return al.Reply(text=said)
+    session.save_message("agent", reply)
+    return al.Reply(text=reply)
 '''
 
 
@@ -84,10 +84,10 @@ class Watched:
 
 def timed(function: Any, *arguments: Any) -> Any:
     """Call `function` and write the CPU seconds of this worker into a file beside its shard."""
-    found = function(*arguments)
+    result = function(*arguments)
     shard = arguments[0]
     (Path(shard.run) / f"cpu-{shard.partition.number}").write_text(str(time.process_time()))
-    return found
+    return result
 
 
 def play(folder: Path, conversations: int, workers: int, out: str) -> None:
@@ -100,12 +100,12 @@ def play(folder: Path, conversations: int, workers: int, out: str) -> None:
         "flows": [str(folder / f"{n}.py") for n in ("one", "two")],
     }
     spec |= {"embedder": "hashing/hashing-64", "scorers": ["answer"], "concurrency": 32}
-    began = time.perf_counter()
+    started = time.perf_counter()
     with al.Lab(model=f"scripted/{folder / 'replies.yaml'}", **spec) as lab:
         EXECUTORS["watched"] = Watched
         options = {"executor": "watched", "workers": workers} if workers > 1 else {}
         lab.run_sync(out=folder / out, **options)
-    wall = time.perf_counter() - began
+    wall = time.perf_counter() - started
     shards = [float(file.read_text()) for file in (folder / out).glob("cpu-*")]
     used = resource.getrusage(resource.RUSAGE_SELF)
     # The driver begins and ends alone; while it waits for its workers, it counts their rows beside them.
@@ -124,8 +124,8 @@ def step(folder: Path, conversations: int, workers: int, out: str) -> dict[str, 
     return {**json.loads(done.stdout.splitlines()[-1]), "bytes": written}
 
 
-def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, kept: float) -> list[str]:
-    """The page, for `n` conversations; `kept` are bytes of memory a turn."""
+def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, bytes_kept: float) -> list[str]:
+    """The page, for `n` conversations; `bytes_kept` are bytes of memory a turn."""
     turns = n * TURNS * FLOWS
     usd = turns * (TOKENS_IN * USD_IN + TOKENS_OUT * USD_OUT) / 1e6
     in_flight, tokens = 1000, TOKENS_IN + TOKENS_OUT
@@ -140,7 +140,7 @@ def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, kept: float) -> list[st
         "| --- | ---: |",
         f"| run folder ({bytes_a_turn:,.0f} bytes a turn) | {turns * bytes_a_turn / 1e9:,.1f} GB |",
         f"| CPU of the harness ({cpu_a_turn * 1000:.2f} ms a turn) | {turns * cpu_a_turn / 3600:,.1f} core hours |",
-        f"| memory of a process that plays all ({kept:,.0f} bytes a turn) | {turns * kept / 1e9:,.2f} GB |",
+        f"| memory of a process that plays all ({bytes_kept:,.0f} bytes a turn) | {turns * bytes_kept / 1e9:,.2f} GB |",
         f"| model, at ${USD_IN} and ${USD_OUT} a million tokens, {TOKENS_IN} + {TOKENS_OUT} a call | ${usd:,.0f} |",
         f"| time, {in_flight:,} calls in flight of {MODEL_SECONDS:.0f} s | {hours:,.1f} h |",
         f"| of the provider | {per_minute:,.0f} requests and {per_minute * tokens / 1e6:,.1f} M tokens a minute |",
@@ -174,7 +174,7 @@ def main() -> None:
         small = step(folder, half, 1, "half")
     one, two = ({key: statistics.median(r[side][key] for r in rounds) for key in rounds[0][side]} for side in (0, 1))
     turns, fewer = n * TURNS * FLOWS, half * TURNS * FLOWS
-    bytes_a_turn, kept = one["bytes"] / turns, max(0.0, (one["mb"] - small["mb"]) * 1e6 / (turns - fewer))
+    bytes_a_turn, bytes_kept = one["bytes"] / turns, max(0.0, (one["mb"] - small["mb"]) * 1e6 / (turns - fewer))
     cpu_a_turn = (one["cpu"] - small["cpu"]) / (turns - fewer)
     lines = [
         "# Many conversations",
@@ -187,9 +187,9 @@ def main() -> None:
             f"| {name} | {r['wall']:.1f} | {r['cpu']:.1f} | {r['mb']:.0f} |"
             for name, r in (("one process", one), ("two", two))
         ),
-        f"| one over two | {one['wall'] / two['wall']:.2f} | {held(one['cpu'] / two['cpu'], 1.6, least=True)} | |",
+        f"| one over two | {one['wall'] / two['wall']:.2f} | {compared(one['cpu'] / two['cpu'], 1.6, least=True)} | |",
         "",
-        *plan(given.plan, bytes_a_turn, cpu_a_turn, kept),
+        *plan(given.plan, bytes_a_turn, cpu_a_turn, bytes_kept),
     ]
     print("\n".join(lines))
     off = abs(small["bytes"] / fewer / bytes_a_turn - 1)

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from loopback import held
+from loopback import compared
 
 from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 
-MOST = 4.0
+MAX_RATIO = 4.0
 """Times the bare scan: the target."""
 WORDS = 2000
 """Different ones in the corpus; a query has four of them."""
@@ -55,21 +55,21 @@ async def measure(
 ) -> dict[str, tuple[float, float]]:
     """Return the median milliseconds of a search for each filter, and those of the bare scans between them."""
     random = np.random.default_rng(5)
-    found: dict[str, tuple[float, float]] = {}
+    by_filter: dict[str, tuple[float, float]] = {}
     for name, doc_ids in filters.items():
         ours, bare = [], []
         for _ in range(rounds):
-            asked = random.standard_normal(vectors.shape[1], dtype=np.float32)
+            query_vector = random.standard_normal(vectors.shape[1], dtype=np.float32)
             query = " ".join(f"w{word}" for word in random.integers(0, WORDS, 4))
-            began = time.perf_counter()
-            scores = np.vecdot(vectors, asked)
+            started = time.perf_counter()
+            scores = np.vecdot(vectors, query_vector)
             sorted(np.argpartition(-scores, 4)[:4], key=lambda row, of=scores: -of[row])
             between = time.perf_counter()
-            assert await index.search(query, asked, top_k=4, doc_ids=doc_ids)
-            bare.append(between - began)
+            assert await index.search(query, query_vector, top_k=4, doc_ids=doc_ids)
+            bare.append(between - started)
             ours.append(time.perf_counter() - between)
-        found[name] = statistics.median(ours) * 1000, statistics.median(bare) * 1000
-    return found
+        by_filter[name] = statistics.median(ours) * 1000, statistics.median(bare) * 1000
+    return by_filter
 
 
 async def main() -> None:
@@ -87,9 +87,9 @@ async def main() -> None:
         for method in ("dense", "hybrid"):
             index = await open_index(documents, embedder, folder=Path(scratch), method=method)
             (file,) = Path(scratch).glob("*/vectors.npy")
-            found = await measure(index, np.load(file), filters, given.rounds)
-            cells = [f"{ours:.1f}; {held(ours / bare, MOST)}" for ours, bare in found.values()]
-            scan = statistics.median(bare for _, bare in found.values())
+            by_filter = await measure(index, np.load(file), filters, given.rounds)
+            cells = [f"{ours:.1f}; {compared(ours / bare, MAX_RATIO)}" for ours, bare in by_filter.values()]
+            scan = statistics.median(bare for _, bare in by_filter.values())
             print(f"| {method} | {scan:.1f} | {' | '.join(cells)} |", flush=True)
 
 

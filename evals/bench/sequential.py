@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, losses, share, table
+from gate_power import ALPHA, LOSSES, MARGIN, POWER, Shape, Turns, format_share, losses, table
 
 from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.sequential_gate import LOOKS
@@ -71,14 +71,14 @@ def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: 
     for _ in range(runs):
         sums = lost(Turns(Shape("", size), random), flows, measures, loss)
         end, alarm = planned(sums)
-        for place, found in enumerate([alarm, SignFlips(sums).test().p_adjusted < ALPHA]):
-            hits[place] += found[0] if loss else found.any()
+        for position, result in enumerate([alarm, SignFlips(sums).test().p_adjusted < ALPHA]):
+            hits[position] += result[0] if loss else result.any()
         ends += end
     at_most = (0.0, 1.0) if loss else (0.0, ALPHA)
-    found, fixed = (share(int(hit), runs, *at_most) for hit in hits)
+    result, fixed = (format_share(int(hit), runs, *at_most) for hit in hits)
     what = f"{loss:.2f} lost" if loss else "false alarms"
     named = f"{size} x 4, {flows * measures} columns"
-    return [what, named, found, fixed, f"{ends / runs:.1f}"]
+    return [what, named, result, fixed, f"{ends / runs:.1f}"]
 
 
 def excludes(paired: PairedMeasure, seen: int, margin: float, reach: np.ndarray, widest: float) -> bool:
@@ -111,7 +111,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
             end = next((seen for seen in range(1, size + 1) if excludes(paired, seen, margin, reach, widest)), 0)
             passed += end > 0
             ends += end or size
-        yield share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
+        yield format_share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
         if kind in POWER:
             yield f"{ends / runs:.0f}"
         else:
@@ -123,14 +123,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=200, help="simulated runs a share")
     arguments = parser.parse_args()
-    began, runs = time.process_time(), arguments.runs
+    started, runs = time.process_time(), arguments.runs
     random = np.random.default_rng(arguments.seed)
     head = ["answer_f1 of one flow", "conversations", "found", "fixed", "mean n"]
     table(head, (stops(*case, runs, random) for case in CASES))
     print()
     head = ["passed, of a loss at", "turns", *(cell for size in PASSING for cell in (str(size), "mean n"))]
     table(head, ([kind, of, *passes(kind, of, runs, random)] for kind in LOSSES for of in ("4", "1 to 60")))
-    print(f"\n{runs} runs a share, seed {arguments.seed}, {time.process_time() - began:.0f} s of one core.")
+    print(f"\n{runs} runs a share, seed {arguments.seed}, {time.process_time() - started:.0f} s of one core.")
 
 
 if __name__ == "__main__":

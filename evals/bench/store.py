@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loopback import held
+from loopback import compared
 
 CONVERSATION = 4
 """Turns."""
-MOST_MB, MOST_AFTER, MOST_ROWS, MOST_PARQUET = 1000.0, 0.10, 0.50, 0.05
+MAX_MB, MAX_AFTER, MAX_ROWS, MAX_PARQUET = 1000.0, 0.10, 0.50, 0.05
 """Targets: memory; after the last turn, of the run; to load turn rows, of what `json.loads` takes."""
 
 
@@ -45,10 +45,10 @@ class Talk:
         history = session.load_conversation()
         completion = await session.complete([*history, al.Message(role="user", text=turn.text)])
         words = completion.text.split()
-        said = " ".join(words[: len(words) - (hash_of(turn.text) + self._number) % 3])
+        reply = " ".join(words[: len(words) - (hash_of(turn.text) + self._number) % 3])
         session.save_message("user", turn.text)
-        session.save_message("agent", said)
-        return al.Reply(text=said)
+        session.save_message("agent", reply)
+        return al.Reply(text=reply)
 
 
 def hash_of(text: str) -> int:
@@ -59,11 +59,11 @@ def write_set(folder: Path, turns: int) -> None:
     folder.mkdir(parents=True)
     with (folder / "conversations.jsonl").open("w", encoding="utf-8") as file:
         for number in range(turns // CONVERSATION):
-            asked = [
+            rows_of_turns = [
                 {"user": f"Conversation {number}, question {turn}", "reference_answers": ["a dozen words or so"]}
                 for turn in range(CONVERSATION)
             ]
-            file.write(json.dumps({"id": f"c{number:07}", "turns": asked}) + "\n")
+            file.write(json.dumps({"id": f"c{number:07}", "turns": rows_of_turns}) + "\n")
 
 
 def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> dict[str, float]:
@@ -79,9 +79,9 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
     spec = {"datasets": [str(folder / "data")], "flows": [Talk(n) for n in range(flows)], "concurrency": 50}
     spec |= {"recordings": str(folder / "recordings"), "scorers": scorers}
     with al.Lab(model=model, embedder="hashing/hashing-64", mode=mode, **spec) as lab:
-        began = time.perf_counter()
+        started = time.perf_counter()
         lab.run_sync(out=folder / out, on_progress=tell)
-        return {"after": time.perf_counter() - last, "run": time.perf_counter() - began}
+        return {"after": time.perf_counter() - last, "run": time.perf_counter() - started}
 
 
 def read(folder: Path, out: str) -> dict[str, float]:
@@ -126,23 +126,23 @@ def rows(folder: Path, out: str) -> dict[str, float]:
         "parquet": lambda: parquet.read_table(folder / "turns.parquet", columns=columns).to_pandas(),
     }
     ways["parquet"]()  # what it imports is nobody's turn
-    found = {}
+    seconds = {}
     for name, way in ways.items():
-        began = time.process_time()
+        started = time.process_time()
         way()
-        found[name] = time.process_time() - began
-    return found
+        seconds[name] = time.process_time() - started
+    return seconds
 
 
 def step(name: str, *arguments: str) -> dict[str, float]:
     """Run a step as a process of its own; its wall and CPU seconds and its peak memory in MB."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - this very file
         [sys.executable, __file__, "--step", name, *arguments], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
-    return {"wall": time.perf_counter() - began, **json.loads(done.stdout.splitlines()[-1])}
+    return {"wall": time.perf_counter() - started, **json.loads(done.stdout.splitlines()[-1])}
 
 
 def main() -> None:
@@ -163,9 +163,9 @@ def main() -> None:
             "compare": lambda: compare(given.folder, "run"),
             "rows": lambda: rows(given.folder, "run"),
         }
-        found = one[given.step]()
+        figures = one[given.step]()
         used = resource.getrusage(resource.RUSAGE_SELF)
-        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss / 1024, **found}))
+        print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss / 1024, **figures}))
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -183,16 +183,16 @@ def main() -> None:
                     shutil.rmtree(folder / "run", ignore_errors=True)
                 rounds.append(step(name, *same))
             took = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-            peak = held(took["peak"], MOST_MB) if name != "rows" else f"{took['peak']:.0f}"
+            peak = compared(took["peak"], MAX_MB) if name != "rows" else f"{took['peak']:.0f}"
             print(f"| {name} | {took['wall']:.1f} | {took['cpu']:.1f} | {peak} |", flush=True)
             if name == "play":
-                share = held(took["after"] / took["run"], MOST_AFTER)
-                print(f"| of it after the last turn | {took['after']:.1f}; {share} of it | | |", flush=True)
+                cell = compared(took["after"] / took["run"], MAX_AFTER)
+                print(f"| of it after the last turn | {took['after']:.1f}; {cell} of it | | |", flush=True)
             if name == "rows":
                 print(f"| of it `json.loads` of the turn rows | | {took['json']:.2f} | |")
-                for way, most in (("rows", MOST_ROWS), ("parquet", MOST_PARQUET)):
-                    share = held(took[way] / took["json"], most)
-                    print(f"| of it their figures from {way} | | {took[way]:.2f}; {share} of that | |", flush=True)
+                for way, most in (("rows", MAX_ROWS), ("parquet", MAX_PARQUET)):
+                    cell = compared(took[way] / took["json"], most)
+                    print(f"| of it their figures from {way} | | {took[way]:.2f}; {cell} of that | |", flush=True)
         size = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file())
         print(f"\nrun folder: {size / 1e6:.0f} MB", flush=True)
 

@@ -9,7 +9,7 @@ loses without it, summed over the turns from there on: below 0, it misled.
 A stale fact need not have done harm yet, and then no deletion shows it. So a fact is also superseded by a newer one if
 both are about the same matter (cosine of the texts at least `SAME_MATTER`, and the same turn read them), no question
 names what only one of them says, the newer one did not mislead, and it holds every answer that would be lost.
-`python evals/bench/fact_worth.py` measures how often these proposals are right.
+`python evals/bench/fact_worth.py` measures precision and recall of these proposals.
 
 A deletion is a fork of the run into a memory that leaves the fact out. Facts of different memories that are first read
 in the same turn share a fork. A run with several flows needs `--flow`.
@@ -49,7 +49,7 @@ from agentlab.lab.forks import fork
 from agentlab.lab.run import Run
 
 SAME_MATTER = 0.6
-Asked = tuple[str, int]
+TurnRef = tuple[str, int]
 """Conversation and turn, from 0."""
 
 
@@ -57,22 +57,22 @@ class Without:
     """A memory backend that omits some facts of the source run; a fork names it as `worth:WITHOUT`."""
 
     backend = "sqlite"
-    gone: frozenset[str] = frozenset()
+    deleted: frozenset[str] = frozenset()
 
-    def connect(self, where: str, embedder: Embedder) -> Memory:
-        memory: Memory = plugins.resolve("memory", self.backend).connect(where, embedder)
-        ingest, gone = memory.ingest, self.gone
+    def connect(self, folder: str, embedder: Embedder) -> Memory:
+        memory: Memory = plugins.resolve("memory", self.backend).connect(folder, embedder)
+        ingest, removed = memory.ingest, self.deleted
 
         async def leave_out(
             texts: Sequence[str], vectors: Any, *, created: Sequence[datetime], new_id: NewId
         ) -> tuple[Fact, ...]:
             ids = [new_id() for _ in texts]
-            kept = [place for place, name in enumerate(ids) if name not in gone]
-            left = iter([ids[place] for place in kept])
+            stored = [position for position, name in enumerate(ids) if name not in removed]
+            left = iter([ids[position] for position in stored])
             return await ingest(
-                [texts[place] for place in kept],
-                [vectors[place] for place in kept],
-                created=[created[place] for place in kept],
+                [texts[position] for position in stored],
+                [vectors[position] for position in stored],
+                created=[created[position] for position in stored],
                 new_id=lambda: next(left),
             )
 
@@ -91,35 +91,37 @@ class Worth:
     fact: Fact
     written: int
     """The turn, counted from 0; -1 for a fact that was stored before."""
-    read: set[Asked] = field(default_factory=set)
-    lost: dict[Asked, float] = field(default_factory=dict)
+    read: set[TurnRef] = field(default_factory=set)
+    lost: dict[TurnRef, float] = field(default_factory=dict)
     """Loss of the measure without the fact."""
 
     @property
     def worth(self) -> float:
         return round(sum(self.lost.values()), 9)  # what is left of equal sums is no worth
 
-    def row(self, near: Iterable[tuple[float, Worth]], asked: Mapping[Asked, Turn], measure: str) -> dict[str, Any]:
+    def row(
+        self, near: Iterable[tuple[float, Worth]], questions: Mapping[TurnRef, Turn], measure: str
+    ) -> dict[str, Any]:
         """One row of the table; `near` are the facts about the same matter, with their cosines."""
-        newer = [(alike, other.fact) for alike, other in near if self._is_superseded(other, asked)]
+        newer = [(alike, other.fact) for alike, other in near if self._is_superseded(other, questions)]
         alike, by = max(newer, key=itemgetter(0), default=(math.nan, None))
         misled = self.worth < 0
         why = f"newer: {by.text}" if by else "nothing newer is about it, so look first" if misled else ""
         why = f"{measure} is {-self.worth:.3g} higher without it; {why}" if misled else why
-        told = {"conversation": self.memory, "fact": self.fact.id, "text": self.fact.text, "worth": self.worth}
+        row = {"conversation": self.memory, "fact": self.fact.id, "text": self.fact.text, "worth": self.worth}
         delete = {"delete": "misled" if misled else "superseded" if by else "", "why": why}
         counted = {"turns": len(self.lost), "reads": len(self.read)}
-        return {**told, **counted, **delete, "newer": by.id if by else "", "alike": alike}
+        return {**row, **counted, **delete, "newer": by.id if by else "", "alike": alike}
 
-    def _is_superseded(self, newer: Worth, asked: Mapping[Asked, Turn]) -> bool:
+    def _is_superseded(self, newer: Worth, questions: Mapping[TurnRef, Turn]) -> bool:
         """Return True if this fact is older than `newer` on the same topic, and `newer` alone answers a question."""
         older = (self.fact.created, self.written) < (newer.fact.created, newer.written)
         if not older or newer.worth < 0 or not self.read & newer.read:
             return False
         apart = named(self.fact.text) ^ named(newer.fact.text)
-        if any(apart & named(turn.user) for (_, number), turn in asked.items() if number > newer.written):
+        if any(apart & named(turn.user) for (_, number), turn in questions.items() if number > newer.written):
             return False
-        return sum(lost for at, lost in self.lost.items() if lost < 0 or not holds(newer.fact, asked[at])) <= 0
+        return sum(lost for at, lost in self.lost.items() if lost < 0 or not holds(newer.fact, questions[at])) <= 0
 
 
 @lru_cache(maxsize=4096)
@@ -145,48 +147,48 @@ def fact_worth(
     talks = {conversation_name(dataset, talk, datasets): talk for dataset in datasets for talk in dataset.conversations}
     memories = {name: talk.memory_of if isinstance(talk, Question) else name for name, talk in talks.items()}
     flow = flow or _only_flow(run)
-    known = {
+    facts_of = {
         name: [fact for fact in MemoryView(name, trace.events).facts.values() if fact.read]
         for (label, name, epoch), trace in run.traces.items()
         if label == flow and epoch == 0
     }
-    if not any(known.values()):
+    if not any(facts_of.values()):
         raise RunError(f"{run.path}: {flow} read no fact, so none can be deleted")
-    found: dict[tuple[str, str], Worth] = {}
-    for name, facts in known.items():
+    results: dict[tuple[str, str], Worth] = {}
+    for name, facts in facts_of.items():
         for fact in facts:
             key = memories[name], fact.fact.id
-            one = found.setdefault(key, Worth(key[0], fact.fact, -1 if fact.written is None else fact.written))
+            one = results.setdefault(key, Worth(key[0], fact.fact, -1 if fact.written is None else fact.written))
             one.read |= {(name, turn) for turn in fact.read}
     then = _scores(run, flow, measure)
-    for number, (turn, part) in enumerate(_forks(known, memories, list(found))):
-        WITHOUT.gone = frozenset(name for _, name in part)
+    for number, (turn, part) in enumerate(_forks(facts_of, memories, list(results))):
+        WITHOUT.deleted = frozenset(name for _, name in part)
         played = fork(run, turn, flow=_entry(spec, flow), replace_flow=flow, mode=mode, out=out / str(number))
         if played.result.recordings is not None and played.result.recordings.missing:
             raise RunError(f"{played.path}: what follows a deletion is not recorded; --mode auto asks for it")
         now = _scores(played, flow, measure)
-        for name, facts in known.items():
+        for name, facts in facts_of.items():
             for fact in facts:
                 if (memories[name], fact.fact.id) in part and min(fact.read) == turn:
-                    one = found[memories[name], fact.fact.id]
+                    one = results[memories[name], fact.fact.id]
                     one.lost |= {at: then[at] - now[at] for at in now if at[0] == name and at[1] >= turn}
     given = {"mode": "auto", "recordings": str(out), "embedder": spec["embedder"]}
     with al.Lab(flows=["rag_only"], model="scripted/none", **given) as lab:
-        vectors = lab.loop.run_coroutine(lab.bench.embedder.embed([one.fact.text for one in found.values()]))
+        vectors = lab.loop.run_coroutine(lab.bench.embedder.embed([one.fact.text for one in results.values()]))
     rows = []
-    for one, row in zip(found.values(), (vectors @ vectors.T).tolist(), strict=True):
-        near = [(alike, other) for alike, other in zip(row, found.values(), strict=True) if alike >= SAME_MATTER]
-        asked = {at: talks[at[0]].turns[at[1]] for at in then if memories[at[0]] == one.memory}
-        rows.append(one.row(near, asked, measure))
+    for one, row in zip(results.values(), (vectors @ vectors.T).tolist(), strict=True):
+        near = [(alike, other) for alike, other in zip(row, results.values(), strict=True) if alike >= SAME_MATTER]
+        requests = {at: talks[at[0]].turns[at[1]] for at in then if memories[at[0]] == one.memory}
+        rows.append(one.row(near, requests, measure))
     return pd.DataFrame(sorted(rows, key=lambda row: (not row["delete"], row["worth"])))
 
 
 def _forks(
-    known: Mapping[str, Sequence[FactHistory]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
+    facts_of: Mapping[str, Sequence[FactHistory]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
 ) -> list[tuple[int, set[tuple[str, str]]]]:
     """Turns to fork at, each with the facts to delete there: one of a memory; alone, if another memory uses its id."""
     turns: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for name, facts in known.items():
+    for name, facts in facts_of.items():
         for fact in facts:
             turns[memories[name], fact.fact.id].add(min(fact.read))
     uses = Counter(name for _, name in keys)
@@ -214,7 +216,7 @@ def _only_flow(run: Run) -> str:
     return reading.pop()
 
 
-def _scores(run: Run, flow: str, measure: str) -> dict[Asked, float]:
+def _scores(run: Run, flow: str, measure: str) -> dict[TurnRef, float]:
     return {
         (row.conversation, row.turn): float(score.value)
         for row in run.rows(lambda row: row.flow == flow and row.epoch == 0)
@@ -235,13 +237,13 @@ def main() -> None:
         table = fact_worth(
             al.open_run(given.run), out=Path(out), flow=given.flow, measure=given.measure, mode=given.mode
         )
-    gone, kept = table[table["delete"] != ""], table[table["delete"] == ""]
-    print(f"{len(gone)} of the {len(table)} facts that were read should be deleted")
-    for row in gone.itertuples():
+    removed, stored = table[table["delete"] != ""], table[table["delete"] == ""]
+    print(f"{len(removed)} of the {len(table)} facts that were read should be deleted")
+    for row in removed.itertuples():
         print(f"  {row.fact} of {row.conversation}: {row.text}\n      {row.delete}: {row.why}")
-    if len(kept):
+    if len(stored):
         print(f"\nto keep, and what {given.measure} loses without each:")
-        print(kept[["fact", "conversation", "worth", "reads", "text"]].to_string(index=False))
+        print(stored[["fact", "conversation", "worth", "reads", "text"]].to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -60,14 +60,14 @@ def run_all(server: Server, deadline: float) -> list[str]:
 
 def run(server: Server, what: str, check: Check, deadline: float) -> str:
     """Run a check, print its line and return its outcome."""
-    began = time.monotonic()
+    started = time.monotonic()
     title = f"{server.name} {server.version}".strip()
-    if began > deadline:
+    if started > deadline:
         outcome, detail = LACKING, TIME_IS_OVER
     else:
         print(f"        {title}: {what} ...", flush=True)
         outcome, detail = outcome_of(server, check, deadline)
-    seconds = f"{time.monotonic() - began:.0f} s"
+    seconds = f"{time.monotonic() - started:.0f} s"
     print(f"{outcome} {title}: {what}: {' '.join(detail.split())} ({seconds})", flush=True)
     return outcome
 

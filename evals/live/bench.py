@@ -90,17 +90,22 @@ class Bench:
 
     def _install(self, command: list[str], folder: Path) -> None:
         print(f"        installing {command[-1]}", flush=True)
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             ended = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=max(1, self._deadline - began), check=False
+                command,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=max(1, self._deadline - started),
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise Lacking(f"{command[-1]} is not installed within the time") from None
         if ended.returncode:
             last = (ended.stderr.strip() or ended.stdout.strip() or "no reason").splitlines()[-1]
             raise Lacking(f"{command[-1]} cannot be installed: {last[:160]}")
-        self._end += time.monotonic() - began
+        self._end += time.monotonic() - started
         (folder / "done").touch()
 
     def node_options(self) -> str:

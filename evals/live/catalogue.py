@@ -31,7 +31,7 @@ class Server:
     binary: str = ""
     """The program in the package."""
     tests: str = ""
-    """The file of tests against a double of this server, in place of `make live`."""
+    """The file of tests against a double of this server, instead of `make live`."""
     checks: dict[str, Check] = field(default_factory=dict)
 
 

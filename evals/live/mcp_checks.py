@@ -58,29 +58,29 @@ def tools(bench: Bench) -> str:
 
 def progress(bench: Bench) -> str:
     call = {"name": "trigger-long-running-operation", "arguments": {"duration": 36, "steps": 12}}
-    began = time.monotonic()
-    shown = bench.chat([call], "Work.")
-    contains(shown + bench.results(), "12/12", "Long running operation completed")
-    return f"{time.monotonic() - began:.0f} s"
+    started = time.monotonic()
+    screen = bench.chat([call], "Work.")
+    contains(screen + bench.results(), "12/12", "Long running operation completed")
+    return f"{time.monotonic() - started:.0f} s"
 
 
 def question(bench: Bench) -> str:
     call = {"name": "trigger-elicitation-request", "arguments": {}}
-    shown = " ".join(bench.chat([call], "Ask me.", "Arthur", *[""] * 20).split())
-    contains(shown, "the MCP server everything asks:")
+    screen = " ".join(bench.chat([call], "Ask me.", "Arthur", *[""] * 20).split())
+    contains(screen, "the MCP server everything asks:")
     contains(bench.results(), "provided the requested information", "Name: Arthur")
     bench.chat([call], "Ask me.", "/no")
     contains(bench.results(), "declined")
-    return f"{shown.count('/no declines')} fields"
+    return f"{screen.count('/no declines')} fields"
 
 
 def browsing(bench: Bench) -> str:
     resource = "demo://resource/dynamic/text/7"
     prompt = "/prompts everything args-prompt city=Ulm"
-    shown = bench.chat([], "/resources", f"/resources everything {resource}", "/prompts", prompt)
-    contains(shown, f"{resource}: Resource 7: This is a plaintext resource")
-    contains(shown, "args-prompt city=TEXT", "user: What's weather in Ulm?")
-    return f"{shown.count('demo://resource/')} addresses"
+    screen = bench.chat([], "/resources", f"/resources everything {resource}", "/prompts", prompt)
+    contains(screen, f"{resource}: Resource 7: This is a plaintext resource")
+    contains(screen, "args-prompt city=TEXT", "user: What's weather in Ulm?")
+    return f"{screen.count('demo://resource/')} addresses"
 
 
 EVERYTHING = {
@@ -165,11 +165,11 @@ def filesystem(bench: Bench) -> str:
     bench.chat(calls, "Read.", "Write.", "Read more.")
     contains(bench.results(), "Fenchurch is a cat.", "Access denied")
     assert (folder / "b.txt").read_text() == "Ulm", "the file was not written"
-    assert bench.results().count("Fenchurch") == 1, "a text is said twice"
+    assert bench.results().count("Fenchurch") == 1, "a text is printed twice"
     return detail
 
 
-@tries("memory", "keeps what it is told over a restart")
+@tries("memory", "keeps its facts over a restart")
 def memory(bench: Bench) -> str:
     configured(bench, env={"MEMORY_FILE_PATH": str(bench.folder / "graph.jsonl")})
     detail = listed(bench, "create_entities", "search_nodes")
@@ -181,7 +181,7 @@ def memory(bench: Bench) -> str:
     return detail
 
 
-@tries("time", "tells and converts times, and refuses an unknown zone")
+@tries("time", "returns and converts times, and rejects an unknown zone")
 def clock(bench: Bench) -> str:
     configured(bench)
     detail = listed(bench, "get_current_time", "convert_time")
@@ -196,7 +196,7 @@ def clock(bench: Bench) -> str:
     return detail
 
 
-@tries("fetch", "fetches a page of this machine when it may, and else says why not")
+@tries("fetch", "fetches a page of this machine if allowed, and reports a refusal")
 def fetch(bench: Bench) -> str:
     page = b"<html><head><title>Cats</title></head><body><article><p>Fenchurch sleeps.</p></article></body></html>"
 

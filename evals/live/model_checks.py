@@ -67,8 +67,8 @@ def answers(bench: Bench, model: str, **env: str) -> str:
     replies = (bench.folder / "run" / "turns.jsonl").read_text()
     contains(replies, "Fenchurch")
     typed = "What time is it? Use the tool.\n/trace\n"
-    shown = bench.agentlab("chat", "coordinator", *given, "--memory", "kept", typed=typed, **env)
-    contains(shown, "model call")
+    screen = bench.agentlab("chat", "coordinator", *given, "--memory", "kept", typed=typed, **env)
+    contains(screen, "model call")
     return f"{flow['input_tokens']} + {flow['output_tokens']} tokens"
 
 
@@ -83,9 +83,9 @@ def llama_answers(bench: Bench) -> str:
 def llama_refuses(bench: Bench) -> str:
     with llama_cpp() as address:
         wrong = {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-wrong"}
-        shown = bench.agentlab("chat", "coordinator", *plain(MODEL), typed="Hi\n", **wrong)
-    contains(shown, "Invalid API Key")
-    assert "Traceback" not in shown and "sk-wrong" not in shown, "a traceback, or the key"
+        screen = bench.agentlab("chat", "coordinator", *plain(MODEL), typed="Hi\n", **wrong)
+    contains(screen, "Invalid API Key")
+    assert "Traceback" not in screen and "sk-wrong" not in screen, "a traceback, or the key"
     return "Invalid API Key"
 
 
@@ -99,22 +99,22 @@ def litellm_answers(bench: Bench) -> str:
         return answers(bench, "cat-model", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
 
 
-@tries("LiteLLM proxy", "names a model that it does not have, and a server behind it that is away")
+@tries("LiteLLM proxy", "names a model that it does not have, and an unavailable server behind it")
 def litellm_errors(bench: Bench) -> str:
     with proxy(bench, f"http://127.0.0.1:{free_port()}/v1") as url:
         env = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
         unknown = bench.agentlab("chat", "coordinator", *plain("no-such-model"), typed="Hi\n", **env)
         contains(unknown, "HTTP 400")
-        away = bench.agentlab("chat", "coordinator", *plain("cat-model"), typed="Hi\n", **env)
-    assert "Traceback" not in unknown + away, "a traceback is shown"
-    return " ".join(line for line in away.splitlines() if "rror" in line)[:90]
+        screen = bench.agentlab("chat", "coordinator", *plain("cat-model"), typed="Hi\n", **env)
+    assert "Traceback" not in unknown + screen, "a traceback is shown"
+    return " ".join(line for line in screen.splitlines() if "rror" in line)[:90]
 
 
 @contextlib.contextmanager
-def proxy(bench: Bench, behind: str) -> Iterator[str]:
-    """Run the proxy in front of the address `behind` and yield its own address."""
+def proxy(bench: Bench, upstream: str) -> Iterator[str]:
+    """Run the proxy in front of the address `upstream` and yield its own address."""
     port = free_port()
-    row: dict[str, Any] = {"model": f"openai/{MODEL}", "api_base": behind, "api_key": KEY}
+    row: dict[str, Any] = {"model": f"openai/{MODEL}", "api_base": upstream, "api_key": KEY}
     settings = {
         "model_list": [{"model_name": "cat-model", "litellm_params": row}],
         "general_settings": {"master_key": KEY},

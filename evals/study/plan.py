@@ -64,10 +64,10 @@ class Varies(NamedTuple):
 
 def of_pairs(flows: Mapping[str, Column]) -> Varies:
     """Return the variation of the two flows whose differences vary most."""
-    found = []
+    results = []
     for a, b in combinations(flows.values(), 2):
-        found.append(varies({key: b[key] - a[key] for key in a.keys() & b.keys()}))
-    return max(found, key=sum)
+        results.append(varies({key: b[key] - a[key] for key in a.keys() & b.keys()}))
+    return max(results, key=sum)
 
 
 def varies(values: Column) -> Varies:
@@ -92,8 +92,8 @@ def of_run(folder: Path, metric: str = MEASURE) -> Varies:
     )
 
 
-def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
-    """Return the variation in a pack; with one turn a conversation, `share` of it lies between conversations."""
+def of_pack(folder: Path, categories: Sequence[str], fraction: float) -> Varies:
+    """Return the variation in a pack; with one turn a conversation, `fraction` of it lies between conversations."""
     with tempfile.TemporaryDirectory() as scratch:
         pack = Pack(folder, Path(scratch) / "run", print)
     flows: dict[str, dict[TurnKey, float]] = {}
@@ -102,9 +102,9 @@ def of_pack(folder: Path, categories: Sequence[str], share: float) -> Varies:
         if a.row.reply and counts:
             reply = strip_markers(a.row.reply.text)
             flows.setdefault(a.row.flow, {})[a.key] = max(correctness(reply, r) for r in a.turn.reference_answers)
-    found = of_pairs(flows)
+    result = of_pairs(flows)
     single = all(key[1] == 0 for rows in flows.values() for key in rows)
-    return Varies(found.between * share, found.between * (1 - share)) if single else found
+    return Varies(result.between * fraction, result.between * (1 - fraction)) if single else result
 
 
 def spent(name: str, spec: Spec, runs: Path) -> tuple[float, float]:
@@ -133,14 +133,14 @@ def row(name: str, varies: Varies, shared: Path, runs: Path) -> str:
     tests = (len(spec.flows) - 1) * len(spec.primary)
     variance = varies.between + varies.within / each
     z = float(ndtri(1 - ALPHA / 2 / tests) + ndtri(POWER))
-    needed, seen = ceil(z**2 * variance / EFFECT**2), z * sqrt(variance / size)
+    needed, detectable = ceil(z**2 * variance / EFFECT**2), z * sqrt(variance / size)
     read, written = spent(name, spec, runs)
     if name not in ("memory", "assistant"):
         read += len(spec.flows) * (spec.retrieval.top_k * spec.retrieval.max_tokens - SEARCHED)
     hours = len(turns) * (read / READ + written / WRITTEN) / 3600
     longest = spec.generation.max_tokens
     cut = sum(min(map(count_tokens, turn.reference_answers)) > longest for turn in graded)
-    cells = [name, size, f"{len(turns)} ({len(graded)})", LIKE[name], tests, needed, f"{seen:.2f}"]
+    cells = [name, size, f"{len(turns)} ({len(graded)})", LIKE[name], tests, needed, f"{detectable:.2f}"]
     return f"| {' | '.join(map(str, [*cells, f'{cut} at {longest}', f'{hours:.1f}']))} |"
 
 
@@ -151,31 +151,32 @@ def main() -> None:
     parser.add_argument("packs", type=Path, help="the folder with published answers")
     given = parser.parse_args()
     laws = of_run(given.runs / "laws")
-    share = laws.between / sum(laws)
+    fraction = laws.between / sum(laws)
     print(HEAD)
     for name, like in LIKE.items():
         pack, _, categories = like.partition(": ")
         run, _, metric = like.partition(" by ")
         if categories:
-            varies = of_pack(given.packs / pack, categories.split(), share)
+            varies = of_pack(given.packs / pack, categories.split(), fraction)
         else:
             varies = of_run(given.runs / run, metric or MEASURE)
         print(row(name, varies, given.sets, given.runs))
 
 
-HEAD = f"""# The reference study: what it can show, and what it takes
+HEAD = f"""# The reference study: detectable differences and time
 
-Written before any of it was run, by `python evals/study/plan.py results/gate SETS PACKS`; how, stands there.
+Written before any run, by `python evals/study/plan.py results/gate SETS PACKS`, which has the method.
 `needed`: conversations in which a difference of {EFFECT:.2f} in {MEASURE} is found in {POWER:.0%} of studies;
-`seen`: the smallest difference that all conversations of the set show as often. `like`: whose answers say how much two
-flows differ. `tests`: how many decide together. `cut`: references that are longer than a reply may be, in tokens.
-Hours: of local/qwen2.5-coder-1.5b on two free cores.
+`detectable`: the smallest difference that all conversations of the set show as often. `like`: the source of the
+variance. `tests`: the number of tests in the family. `truncated`: references longer than a reply may be, in
+tokens. Hours: of local/qwen2.5-coder-1.5b on two free cores.
 
 Five passages of 200 tokens hold .77 of the relevant documents on laws and .70 on research, five documents .98 on
-squad2, .91 on pyfaq and .75 on mtrag_human (`python evals/bench/retrieval.py SET...`). Every set is taken whole; where
-`needed` is more than it has, what is smaller than `seen` will be missed more often, and the study's page will say so.
+squad2, .91 on pyfaq and .75 on mtrag_human (`python evals/bench/retrieval.py SET...`). Every set is
+played whole. If `needed` is more than it has, differences below `detectable` are missed more often. The page of the
+study says so.
 
-| set | conversations | turns (with a reference) | like | tests | needed | seen | cut | hours |
+| set | conversations | turns (with a reference) | like | tests | needed | detectable | truncated | hours |
 | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |"""
 
 if __name__ == "__main__":
