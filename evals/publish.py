@@ -23,20 +23,20 @@ from agentlab.lab.run import Run, open_run
 
 STUDY = """# The reference study
 
-Ways of answering and remembering on a model that can answer, each set taken whole. What it could show was said before
-it was run: [study_plan.md](study_plan.md); what it says about which flow to use: [README.md](README.md); how it was
-recorded, and what was not expected: [LOG.md](LOG.md); as a picture: [study.svg](study.svg). Latency is no measure here:
-the machine did other work meanwhile, and the model stood still at times.
+Flows that answer and remember, on a 1.5B model. Every set is played whole.
 
-The sections assistant, laws, memory and research are graded on 2026-11-26, from recordings. There intervals assume no
-distribution and count one unseen conversation, so a difference may be shown while its interval contains 0
-([error_rates.md](error_rates.md)). The sections mtrag_human, pyfaq and squad2 keep the intervals of their recording
-(bootstrap), which are narrower; their ranks are taken back. `p adj.` is adjusted over all that decides in one
-comparison, that of one flow with those after it; a p below .0001 is of a difference that is the same in every
-conversation. `detectable` is the difference that 80 % of such comparisons find: smaller ones are probably missed,
-and "no difference shown" says no more. What was likely missed came out larger than planned: the plan ends with both.
-`groundedness` asks whether the words of a claim stand in the passages
-or in the question, and is 1 for a reply that claims nothing.
+* Detectable differences, planned before the runs: [study_plan.md](study_plan.md). They came out larger than planned.
+* Findings: [README.md](README.md). Recording and surprises: [LOG.md](LOG.md). Picture: [study.svg](study.svg).
+* Latency is no measure here, because the machine did other work and paused the model at times.
+* The sections assistant, laws, memory and research are graded on 2026-11-26, from recordings. Their intervals assume no
+  distribution and count one unseen conversation. So a difference may be shown while its interval contains 0
+  ([error_rates.md](error_rates.md)).
+* The sections mtrag_human, pyfaq and squad2 keep the narrower bootstrap intervals of their recording. Their ranks are
+  taken back.
+* `p adj.` is adjusted over the primary measures of one flow against those after it. A p below .0001 belongs to a
+  difference that is the same in every conversation.
+* `detectable` is the difference that 80 % of such comparisons find. Smaller ones are probably missed.
+* `groundedness` is the share of a claim's words in the passages or in the question. It is 1 for a reply without a claim.
 """
 PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "detectable", "verdict")
 

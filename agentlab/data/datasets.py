@@ -174,9 +174,9 @@ def add_conversation(
     if any((folder / name).exists() for name in MEMORY_SET):
         raise DatasetError("this is a memory set, whose two files are written by hand", folder)
     is_new = not file.exists()
-    taken = set() if is_new else {conversation.id for _, conversation in read_rows(file, Conversation, "id")}
+    used = set() if is_new else {conversation.id for _, conversation in read_rows(file, Conversation, "id")}
     corpus_documents = load_documents(corpus) if corpus.exists() else tuple(documents) if is_new else ()
-    name = next(name for number in count(1) if (name := f"case-{number:03}") not in taken)
+    name = next(name for number in count(1) if (name := f"case-{number:03}") not in used)
     conversation = Conversation(id=name, turns=list(turns), **keys)
     check_documents(conversation, {document.doc_id for document in corpus_documents}, file)
     with os_errors_as(partial(DatasetError, path=file), "cannot be written (", ")"):

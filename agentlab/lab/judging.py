@@ -57,7 +57,7 @@ def judge(
         )
     scores = judge_scores(run, judgements)
     report = JudgeReport(run, judgements, scores, human_labels)
-    add_to_run(run, judgements, scores, report.decisive_labels if human_labels else None)
+    add_to_run(run, judgements, scores, report.primary_labels if human_labels else None)
     report.save(run)
     return report
 

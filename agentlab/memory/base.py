@@ -183,14 +183,14 @@ class StoredMemory:
         event loop, because the order of threads is random. If an id is taken, all facts get new ids.
         """
         units = [row for _, row, _ in parts]
-        taken: Collection[str] = ()
+        used_ids: Collection[str] = ()
         while True:
-            named = zip(_fresh(new_id, len(parts), taken), parts, strict=True)
+            named = zip(_fresh(new_id, len(parts), used_ids), parts, strict=True)
             facts = [Fact(id=fact_id, text=text, created=moment, about=about) for fact_id, (text, _, moment) in named]
-            stored, taken = await self._run_locked(
+            stored, used_ids = await self._run_locked(
                 partial(_put, facts, units, replaces, duplicate_threshold), write=True
             )
-            if not taken:
+            if not used_ids:
                 return stored
 
     async def _run_locked(self, work: Callable[[Rows], T], *, write: bool = False) -> T:
@@ -249,9 +249,9 @@ def _put(
             differs = stored.about != facts[0].about or words_of(stored.text) != words_of(facts[0].text)
             return [AddResult(fact=stored, is_new=False, differs=differs)], set()
     if len(facts) > 1 or rows.get(facts[0].id) is not None:
-        taken = {fact.id for fact in rows.all()}
-        if not taken.isdisjoint(fact.id for fact in facts):
-            return [], taken
+        used_ids = {fact.id for fact in rows.all()}
+        if not used_ids.isdisjoint(fact.id for fact in facts):
+            return [], used_ids
     rows.put(facts, units, replaces)
     return [AddResult(fact=fact, is_new=True) for fact in facts], set()
 
@@ -261,15 +261,15 @@ def words_of(text: str) -> list[str]:
     return [word for token in text.casefold().split() if (word := token.strip(".,;:!?\"'()\u3002\uff0c\uff01"))]
 
 
-def _fresh(new_id: NewId, count: int, taken: Collection[str]) -> list[str]:
-    """Return `count` ids that are not in `taken`; raise ValueError if `new_id` repeats a taken id or makes no name."""
+def _fresh(new_id: NewId, count: int, used_ids: Collection[str]) -> list[str]:
+    """Return `count` ids that are not in `used_ids`; raise ValueError if `new_id` repeats an id or makes no name."""
     fresh: dict[str, None] = {}
     rejected: set[str] = set()
     while len(fresh) < count:
         candidate = new_id()
         if candidate in rejected:
             raise ValueError(f"new_id returned the taken id {candidate!r} twice; it must return unused ids")
-        if candidate in taken or candidate in fresh:
+        if candidate in used_ids or candidate in fresh:
             rejected.add(candidate)
         elif _is_name(candidate):
             fresh[candidate] = None

@@ -316,9 +316,9 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
     return Message(role="agent", text=text, tool_calls=tuple(calls), extra=extra_parts)
 
 
-def _new_ids(taken: Sequence[str]) -> Iterator[str]:
+def _new_ids(used: Sequence[str]) -> Iterator[str]:
     """Yield unused ids for calls without an id: the next numbers of the conversation."""
-    return (made for number in itertools.count(len(taken) + 1) if (made := f"call_{number}") not in taken)
+    return (made for number in itertools.count(len(used) + 1) if (made := f"call_{number}") not in used)
 
 
 def read_usage(usage: Any) -> Usage:

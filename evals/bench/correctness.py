@@ -32,7 +32,7 @@ from agentlab.knowledge.citations import strip_markers
 from agentlab.lab.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "answers.jsonl"
-PLACE = "flow", "conversation", "turn"
+TURN_KEY = "flow", "conversation", "turn"
 OURS = "answer_correctness"
 
 CANDIDATES: dict[str, Callable[[str, str], float | None]] = {
@@ -104,7 +104,7 @@ def labelled(folder: Path) -> list[GradedReply]:
         for label in (label for label in labels if label["run"] == name):
             turn, reply = (
                 run.expected_turn(label["conversation"], label["turn"]),
-                replies[tuple(label[key] for key in PLACE)],
+                replies[tuple(label[key] for key in TURN_KEY)],
             )
             assert turn is not None and reply is not None, f"{label} is not in {run.path} any more"
             results.append(GradedReply(label["conversation"], reply.text, turn.reference_answers, label["right"]))

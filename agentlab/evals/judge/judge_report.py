@@ -88,7 +88,7 @@ class JudgeReport:
         return [self.turns[index] for index in np.random.default_rng(0).permutation(unlabelled)[:count]]
 
     @property
-    def decisive_labels(self) -> dict[ReplyKey, float]:
+    def primary_labels(self) -> dict[ReplyKey, float]:
         """Labels of the turns with a label for every flow, by reply; empty below the number that the spec fixes."""
         rows = np.flatnonzero(~np.isnan(self.labels).any(axis=1) & self._has_judgement.any(axis=1)).tolist()
         self.labelled, columns = len(rows), [*enumerate(self.flows)]
@@ -136,7 +136,7 @@ class JudgeReport:
         else:
             lines.append("no human labels yet; `--labels FILE --suggest 20` writes replies to label")
         lines += [f"{name}: {estimate}" for name, estimate in self._human_estimates.items()]
-        if self.decisive_labels:
+        if self.primary_labels:
             lines.append(f"decides, if it is primary, by the difference that {self.labelled} labelled turns correct")
         else:
             lines.append(f"secondary only: {self.labelled} of {self.needed} turns have a label for every flow")

@@ -96,16 +96,16 @@ def pareto(content: Content, x_name: str, y_name: str) -> Picture:
 
 def _labels(spots: Sequence[Sequence[Dot]], bottom: float) -> Iterator[str]:
     """Yield a name for each position of dots, clear of dots and other names; a line leads to a distant name."""
-    taken = [(x - 8, x + 8, y) for dots in spots for x, y, *_ in dots]
+    boxes = [(x - 8, x + 8, y) for dots in spots for x, y, *_ in dots]
     for dots in spots:
         x, y, number, _ = dots[0]
         name, colour = " = ".join(dot[3] for dot in dots), COLOURS[number % len(COLOURS)]
         wide = min(WIDTH - 4.0, len(name) * LETTER)
         left = max(2.0, min(x - wide / 2, WIDTH - wide - 2))
-        close = [at for a, b, at in taken if left < b and left + wide > a]
+        close = [at for a, b, at in boxes if left < b and left + wide > a]
         levels = (y + way * (18 + 14 * step) for step in range(24) for way in (-1, 1))
         clear = (at for at in levels if 40 < at < bottom - 7 and all(abs(at - other) > 15 for other in close))
-        taken.append((left, left + wide, level := next(clear, y - 18)))
+        boxes.append((left, left + wide, level := next(clear, y - 18)))
         if abs(level - y) > 24:
             yield _line(x, y, left + wide / 2, level, colour, 0.7)
         yield _text(left + wide / 2, level + 4, name, colour, "middle", bold=True, room=wide)

@@ -157,8 +157,8 @@ def _has_results(request: Request) -> bool:
 
 
 def _answer_name(offered: Tools) -> str:
-    taken = {tool.name for tool in offered}
-    return next((name for name in ANSWER_NAMES if name not in taken), "answer_the_user")
+    used = {tool.name for tool in offered}
+    return next((name for name in ANSWER_NAMES if name not in used), "answer_the_user")
 
 
 def _spoken(call: ToolCall) -> str:

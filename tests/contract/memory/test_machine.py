@@ -24,7 +24,7 @@ TEXTS = st.one_of(
     st.text(min_size=1, max_size=20).filter(lambda text: text.strip() != ""),
     st.sampled_from(HOSTILE[:11]),
 )
-DUPLICATE_AT = 0.87
+DUPLICATE_THRESHOLD = 0.87
 
 
 class Model:
@@ -60,9 +60,9 @@ class MemoryMachine(RuleBasedStateMachine):
         memory, model = self.pick(index)
         row = vector(text)
         near = model.nearest(row)
-        limit = DUPLICATE_AT if checked else None
+        limit = DUPLICATE_THRESHOLD if checked else None
         added = self.runner.run(memory.add(text, row, created=NOW, new_id=self.new_id, duplicate_threshold=limit))
-        if checked and near and near[0][1] >= DUPLICATE_AT:
+        if checked and near and near[0][1] >= DUPLICATE_THRESHOLD:
             assert not added.is_new and added.fact.id == near[0][0]
         else:
             assert added.is_new

@@ -173,11 +173,11 @@ async def test_a_name_with_one_private_address_is_refused_whole(monkeypatch):
 
 
 async def test_a_name_that_takes_forever_to_resolve_is_left_behind(monkeypatch):
-    let_go = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: let_go.wait(5) and [])
+    release = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(5) and [])
     page = await read_page("http://slow.example/", seconds=0.2)
     assert page == Page(problem="it took longer than 0.2 seconds")
-    let_go.set()
+    release.set()
 
 
 @pytest.fixture

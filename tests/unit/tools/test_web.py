@@ -114,12 +114,12 @@ async def test_failed_search_is_a_placeholder_and_a_notice(engine, monkeypatch):
 
 
 async def test_a_search_engine_that_hangs_is_left_behind(engine, monkeypatch):
-    let_go = threading.Event()
-    monkeypatch.setattr(engine, "text", lambda *_, **__: let_go.wait(5) and [])
+    release = threading.Event()
+    monkeypatch.setattr(engine, "text", lambda *_, **__: release.wait(5) and [])
     monkeypatch.setattr(web_tools, "SECONDS", 0.1)
     session, _ = searching()
     assert await call(session, "search_web", query="q") == UNAVAILABLE
-    let_go.set()
+    release.set()
 
 
 async def test_an_empty_or_endless_query_is_refused(engine):
