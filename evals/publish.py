@@ -36,7 +36,8 @@ Flows that answer and remember, on a 1.5B model. Every set is played whole.
 * `p adj.` is adjusted over the primary measures of one flow against those after it. A p below .0001 belongs to a
   difference that is the same in every conversation.
 * `detectable` is the difference that 80 % of such comparisons find. Smaller ones are probably missed.
-* `groundedness` is the share of a claim's words in the passages or in the question. It is 1 for a reply without a claim.
+* `groundedness` is the share of a claim's words in the passages or in the question.
+  A reply without a claim has 1.
 """
 PAIRS = ("A", "B", "measure", "n", "A's mean", "B's mean", "B - A", "95 %", "p adj.", "detectable", "verdict")
 
