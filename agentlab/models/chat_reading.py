@@ -36,7 +36,6 @@ _WORDS_OF_REASONS: dict[FinishReason, str] = {
 _FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
-NOT_YET = ("null", "none")
 
 
 class Delta(Struct, gc=False):
@@ -182,7 +181,7 @@ class ChatReader:
     def _add_choice(self, choice: Choice) -> None:
         if choice.usage is not None:
             self._count(choice.usage)
-        if choice.finish_reason and str(choice.finish_reason).lower() not in NOT_YET:
+        if choice.finish_reason and str(choice.finish_reason).lower() not in ("null", "none"):
             self._finish = str(choice.finish_reason)
             if self._finish.lower() in ("error", "network_error"):
                 raise self._fail("the server stopped in the middle of an answer")

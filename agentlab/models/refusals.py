@@ -85,12 +85,8 @@ def _classify(status: int, marks: str, text: str, model: str, wait: float | None
         return errors.ContextOverflow(text, model)
     if status in (401, 402) or (status in (0, 400, 403) and WORDS["key"].search(marks)):
         return errors.Refused(text, model)
-    if status == 403:
-        return (
-            errors.BadRequest(f"HTTP 403: {text}", model)
-            if WORDS["place"].search(marks)
-            else errors.Refused(text, model)
-        )
+    if status == 403 and not WORDS["place"].search(marks):
+        return errors.Refused(text, model)
     if WORDS["lost_call"].search(marks):
         return errors.UnreadableAnswer(text, model)
     return errors.BadRequest(f"HTTP {status}: {text}", model) if status and WORDS["template"].search(marks) else None
