@@ -1,7 +1,7 @@
 """Reads the bytes of a chat completion as servers really send them; it does no input or output of its own.
 
     read = ChatReader("served", fail)
-    shown = read.feed(b'data: {"choices": [{"delta": {"content": "Seven."}}]}')    # "" until the event is whole
+    text = read.feed(b'data: {"choices": [{"delta": {"content": "Seven."}}]}')    # "" until the event is whole
     completion = read.completion({"docs_search": "docs.search"})
 
 The form of the protocol is read fast. Other forms that servers send (a table of them is in tests/contract/wire) are

@@ -67,7 +67,7 @@ def main() -> None:
                 block += line
         if process.returncode:
             raise SystemExit(f"{script} failed")
-        # Pages within a page stand one level lower.
+        # Headings of inner pages are one level lower.
         block = re.sub(r"^#+ ", lambda mark: f"##{mark[0]}", block.strip(), flags=re.MULTILINE)
         typed = " ".join(["python evals/bench/" + script, *options]).replace(str(RESULTS.parent), "results")
         parts.append(f"## {title}\n\n`{typed}`\n\n{block}")
@@ -79,7 +79,7 @@ def main() -> None:
 
 def page(parts: list[str], machine: str) -> str:
     missed = [f"- {' '.join(cells)}" for part in parts for cells in _missed(part)]
-    head = f"# Speed\n\nMade by `make bench` on {date.today()}: {machine}. What each script does stands at its top."
+    head = f"# Speed\n\nMade by `make bench` on {date.today()}: {machine}. The docstring of each script describes it."
     summary = "\n".join([f"{len(missed)} figures miss their target:", "", *missed]) if missed else "No figure misses."
     return "\n\n".join([head, summary, *parts]) + "\n"
 

@@ -66,9 +66,9 @@ def main() -> None:
     print(f"{len(ratings)} answers of {len(set(clusters))} conversations, {np.mean(np.array(ratings) < 4):.2f} below 4")
     print("| measure | mean | correlation | 95 % |\n| --- | ---: | ---: | --- |")
     for name, values in columns.items():
-        found_ = agreement(np.array(values)[:, None], labels).correlation
+        correlation = agreement(np.array(values)[:, None], labels).correlation
         low, high = interval(np.array(values), labels[:, 0], np.array(clusters))
-        print(f"| {name} | {np.mean(values):.2f} | {found_:.2f} | [{low:.2f}, {high:.2f}] |")
+        print(f"| {name} | {np.mean(values):.2f} | {correlation:.2f} | [{low:.2f}, {high:.2f}] |")
 
 
 def interval(values: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:

@@ -8,7 +8,7 @@ A store is filled through the contract (`ingest`) and then measured, the median 
     add         one more fact after the duplicate check, on disk or on the server before it returns
     snapshot    an independent copy
 
-In brackets stands the multiple of the bare scan (one `np.vecdot` and a partition over the same vectors in the same
+Brackets hold the multiple of the bare scan (one `np.vecdot` and a partition over the same vectors in the same
 run), because machines differ and multiples less so. MongoDB is measured at MONGODB_URI, and left out where that is not
 set.
 """

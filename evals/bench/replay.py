@@ -53,10 +53,10 @@ def answers():
 samples = [Sample(input=f"Conversation {number}", id=number) for number in range(conversations)]
 seconds = []
 for _ in range(2):
-    began = time.perf_counter()
+    started = time.perf_counter()
     model = get_model("mockllm/model", custom_outputs=answers(), memoize=False)
     eval(Task(dataset=samples, solver=talk()), model=model, log_dir=folder, display="none", max_samples=50)
-    seconds.append(time.perf_counter() - began)
+    seconds.append(time.perf_counter() - started)
 print(seconds[1])
 """
 

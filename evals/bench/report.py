@@ -89,7 +89,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
 def timed(page: Any, action: str) -> float:
     """Milliseconds from `action` to the frame after it."""
     spent: float = page.evaluate(
-        f"(async () => {{ const began = performance.now(); {action}; return (await {FRAME}) - began; }})()"
+        f"(async () => {{ const started = performance.now(); {action}; return (await {FRAME}) - started; }})()"
     )
     return spent
 

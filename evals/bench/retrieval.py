@@ -2,7 +2,7 @@
 
     python evals/bench/retrieval.py /path/to/squad2 /path/to/pyfaq [--method hybrid]... [--max-tokens 200] [--json]
 
-The query is the user's message of every scored turn that names relevant documents, as it stands. Passages are mapped to
+The query is the user's message of every scored turn that names relevant documents, unchanged. Passages are mapped to
 their documents, the first passage of each kept, and
 
     recall@k      the share of the relevant documents among the first k distinct documents, mean over turns

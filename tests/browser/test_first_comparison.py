@@ -26,9 +26,9 @@ async def short(turn, session):
     completion = await session.complete(f"In three words, from this: {passages[0]}. {turn.text}")
     return al.Reply(text=" ".join(completion.text.split()[-3:]))
 
-asked = {"user": "For how long may I keep books?", "reference_answers": ["four weeks"], "relevant_doc_ids": ["loans"]}
+added = {"user": "For how long may I keep books?", "reference_answers": ["four weeks"], "relevant_doc_ids": ["loans"]}
 with (home / "library" / "conversations.jsonl").open("a") as file:
-    print(json.dumps({"id": "keeping", "turns": [asked]}), file=file)
+    print(json.dumps({"id": "keeping", "turns": [added]}), file=file)
 own = al.Lab(flows=[terse, short], datasets=[home / "library"], model=model, embedder="hashing/hashing-256")
 run = await own.run(out=home / "mine")
 run

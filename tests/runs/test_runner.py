@@ -96,8 +96,8 @@ def test_own_flow_is_one_file(dataset, tmp_path, monkeypatch):
         '"""Answers in capitals."""\n'
         "from agentlab import Message, Reply\n\n"
         "async def respond(turn, session):\n"
-        "    said = await session.complete((Message(role='user', text=turn.text),))\n"
-        "    return Reply(text=said.message.text.upper())\n"
+        "    answer = await session.complete((Message(role='user', text=turn.text),))\n"
+        "    return Reply(text=answer.message.text.upper())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with lab(dataset, ["quiet"], flows=["my_flows.shouting"]) as laboratory:
