@@ -38,7 +38,8 @@ def main() -> None:
         "# Error rates\n\n"
         f"`python evals/bench/error_rates.py` makes this page: {options.runs} simulated runs a cell, standard error at"
         f" .05 {math.sqrt(0.05 * 0.95 / options.runs):.3f}. `!` marks a rate that misses its promise by more than two"
-        f" standard errors. Columns are numbers of conversations. All cells are of one code, checksum `{rates.code()}`."
+        f" standard errors. Columns are numbers of conversations. All cells are of one code, checksum `{rates.code()}`;"
+        " `-` marks a cell that this code has not simulated."
     )
     is_written = not options.only or options.write
     text = rates.page(SECTIONS if is_written else chosen, options.runs, rated, head)
