@@ -25,6 +25,8 @@ ROLES = (
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 _WHOLE_NAMES_ONLY = ("id", "turn", "speaker")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+_FIRST_VAGUE_RANK = 6
+"""Rank of the names that a text of any kind may have, such as `body`: questions in another column count more."""
 _DATA = re.compile(r"[?\uff1f\u061f!.]\s*$|^[\d.,%]+$|.{41}")
 """Signs of a value: the end of a sentence, a number or a long text. Names of columns have none of them."""
 _MAX_HEADER_ROW = 30
@@ -102,11 +104,14 @@ def guess_columns(header: Sequence[str], rows: Rows, overrides: Mapping[str, str
             raise ValueError(f"--column: {unknown_name('column', column, header)}")
         chosen[name if name in ROLES else ROLES[meanings[0][1]]] = same[:1]  # type: ignore[index]
     matches = (match for name in header for match in _matches(name))
-    for *_, order, column in sorted(matches, key=lambda match: match[:4]):
-        if ROLES[order] not in chosen and not any(column in columns for columns in chosen.values()):
+    vague = []
+    for _, rank, _, order, column in sorted(matches, key=lambda match: match[:4]):
+        if ROLES[order] == "user" and rank >= _FIRST_VAGUE_RANK:
+            vague.append(column)
+        elif ROLES[order] not in chosen and not any(column in columns for columns in chosen.values()):
             same = [other for other in header if plain(other) == plain(column) or plain(other) in words("alternatives")]
             chosen[ROLES[order]] = same if ROLES[order] == "answers" else [column]
-    _guess_by_content(header, rows, chosen)
+    _guess_by_content(header, rows, chosen, vague)
     return {role: columns for role, columns in chosen.items() if columns}
 
 
@@ -124,22 +129,29 @@ def _matches(column: str) -> list[tuple[bool, int, int, int, str]]:
     ]
 
 
-def _guess_by_content(header: Sequence[str], rows: Rows, chosen: dict[str, list[str]]) -> None:
-    """Add a column of questions and one of answers, if their names are unknown, from the texts in them."""
+def _guess_by_content(header: Sequence[str], rows: Rows, chosen: dict[str, list[str]], vague: Sequence[str]) -> None:
+    """Add a column of questions and one of answers, if no sure name has them, from the texts in them.
+
+    A column with one of the `vague` names is taken if no other has more questions.
+    """
     free = [column for column in header if not any(column in columns for columns in chosen.values())]
-    texts = {column: [str(row[column]) for _, row in rows[:_SAMPLE_ROWS] if row.get(column)] for column in free}
+    cells = {column: [str(row[column]) for _, row in rows[:_SAMPLE_ROWS] if row.get(column)] for column in free}
     # Values that repeat are categories, those without a letter numbers or dates.
-    texts = {c: t for c, t in texts.items() if len(set(t)) > len(t) / 2 and any(map(str.isalpha, "".join(t)))}
+    texts = [c for c, t in cells.items() if len(set(t)) > len(t) / 2 and any(map(str.isalpha, "".join(t)))]
 
-    def questions(column: str) -> float:
-        return sum(cell.rstrip().endswith(_QUESTION_MARKS) for cell in texts[column]) / len(texts[column])
+    def are_questions(column: str) -> float:
+        return sum(cell.rstrip().endswith(_QUESTION_MARKS) for cell in cells[column]) / max(1, len(cells[column]))
 
+    likely = [column for column in vague if column in free][:1]
     if "user" not in chosen:
-        best = max(texts, key=questions, default=None)
-        if best is None or questions(best) < 1 / 3:
+        ordered = [*likely, *sorted(texts, key=are_questions, reverse=True)]
+        if not ordered or (not likely and are_questions(ordered[0]) < 1 / 3):
             listed = ", ".join(repr(name) for name in header[:8])
             raise ValueError(f"no column is recognised as the questions; name it: --column user=NAME (one of {listed})")
-        chosen["user"] = [best]
-        del texts[best]
-    if "answers" not in chosen and "speaker" not in chosen and len(texts) == 1:
-        chosen["answers"] = list(texts)
+        chosen["user"] = [next((column for column in ordered if are_questions(column) >= 1 / 3), ordered[0])]
+    texts = [column for column in texts if column not in chosen["user"]]
+    if "answers" not in chosen and "speaker" not in chosen:
+        # In a table without a header the answer follows the question.
+        after = {f"column {number + 2}" for number in range(len(header)) if chosen["user"] == [f"column {number + 1}"]}
+        answers = [column for column in texts if column in likely or column in after]
+        chosen["answers"] = answers or (texts if len(texts) == 1 else [])

@@ -30,6 +30,8 @@ _CHECK = re.compile(r"(?:equals|i?contains(?:-any|-all)?|similar(?:\([\d.]+\))?|
 """Prefix of an expected value in a table of promptfoo."""
 _TEXT_TYPES = (None, "text", "equals", "contains", "icontains", "contains-any", "icontains-any", "similar", "textarea")
 _TEXT_KEYS = ("text", "value", "answer", "content", "output", "message", "expected", "result")
+_OPTION = re.compile(r"(?:(?:option|choice|answer|antwort|auswahl|réponse|opción)[\W_]*)?([a-h]|\d)\b.{0,30}", re.I)
+"""Name of a column with one choice, and its letter or number."""
 _TAG = re.compile(r"</?(p|div|br|span|a|b|i|ul|ol|li|strong|em|table)\b[^>]*>", re.IGNORECASE)
 _NOTHING = re.compile(r"[-\u2013\u2014:_.?\s]*|#(REF|NAME|VALUE|DIV/0|NUM|NULL|SPILL|CALC|N/A)[!?]?|Err:\d+")
 """Signs in place of a text, and cells that a formula could not compute."""
@@ -104,6 +106,8 @@ class _Reader:
                 self._names[each.casefold()].add(doc_id)
         self.problems: dict[str, list[int]] = defaultdict(list)
         self.remarks = {} if documents else {"document": "; not used without --documents"}
+        columns = dict.fromkeys(name for _, row in rows for name in row if name not in roles.get("answers", ()))
+        self._options = {match[1].casefold(): name for name in columns if (match := _OPTION.fullmatch(name))}
         self._separator = None if split == "none" else split or self._usual_separator()
 
     def conversations(self) -> list[Conversation]:
@@ -185,6 +189,9 @@ class _Reader:
     def _expected(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keys of a turn that the other columns of its row give."""
         answers = split_answers(self._texts(row, "answers"), self._separator)
+        options = re.findall(r"\w+", " ".join(answers).casefold())
+        if len(self._options) > 1 and options and all(option in self._options for option in options):
+            answers = [text for option in options for text in texts_of(row.get(self._options[option]))]
         keys: dict[str, Any] = {}
         if metadata := {role: text for role in ("category", "language") if (text := self._text(row, role))}:
             keys["metadata"] = metadata
@@ -194,6 +201,8 @@ class _Reader:
         # SQuAD marks a question without an answer by an empty list.
         values = [v.get("text") if isinstance(v, dict) else v for v in self._values(row, "answers")]
         unanswerable |= not answers and [] in values
+        # A box that is not ticked is a blank cell.
+        unanswerable |= not answers and "answerable" in self._roles and not self._text(row, "answerable")
         for role in ("unanswerable", "answerable"):
             if (text := plain(self._text(row, role))) in words("yes") | words("no") - {""}:
                 unanswerable = (text in words("yes")) == (role == "unanswerable")

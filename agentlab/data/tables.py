@@ -154,7 +154,7 @@ def _objects(text: str, *, is_whole: bool) -> Iterator[tuple[int, Any]]:
     """Yield the values of JSON or JSON lines with their numbers, their numbers as written."""
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=lambda name: None, strict=False)
     if is_whole or text.lstrip().startswith("["):
-        value = decoder.decode(text.strip())
+        value = _transposed(decoder.decode(text.strip()))
         while isinstance(value, dict):
             # Files wrap the list of rows in various keys.
             value = max(reversed([v for v in value.values() if isinstance(v, (list, dict))]), key=len, default=[value])
@@ -168,6 +168,18 @@ def _objects(text: str, *, is_whole: bool) -> Iterator[tuple[int, Any]]:
             yield number, decoder.decode(line) if line.strip() else {}
         except ValueError as problem:
             raise ValueError(f"row {number} is not JSON: {str(problem)[:200]}") from None
+
+
+def _transposed(value: Any) -> Any:
+    """Return the rows of an object that has a list or object of equal length for each column, as pandas writes it."""
+    columns = list(value.values()) if isinstance(value, dict) and names_of_columns(value) > 1 else []
+    if isinstance(value, dict) and all(isinstance(value.get(key), list) for key in ("columns", "data")):
+        value, rows = value["columns"], value["data"]
+    elif columns and all(isinstance(each, (list, dict)) and len(each) == len(columns[0]) for each in columns):
+        rows = list(zip(*(each.values() if isinstance(each, dict) else each for each in columns), strict=True))
+    else:
+        return value
+    return [dict(zip(value, row, strict=False)) for row in rows if isinstance(row, (list, tuple))]
 
 
 def _questions_within(value: Any) -> list[dict[str, Any]]:

@@ -110,6 +110,11 @@ def test_an_empty_list_of_answers_marks_a_question_as_unanswerable(tmp_path: Pat
     assert [each.turns[0].unanswerable for each in made.conversations] == [True, False]
 
 
+def test_a_box_that_is_not_ticked_marks_a_question_without_answer(tmp_path: Path) -> None:
+    made = read(tmp_path, "a.csv", "question,answer,answerable\na?,b,checked\nc?,,\nd?,e,\n")
+    assert [each.turns[0].unanswerable for each in made.conversations] == [False, True, False]
+
+
 def test_a_table_without_answers_is_reported(tmp_path: Path) -> None:
     line = "  no answers, so nothing grades the replies; if a column has them: --column answers=NAME"
     assert line in read(tmp_path, "a.csv", "question,foo\na?,b?\nc?,d?\n", columns={"answers": ""}).lines

@@ -223,6 +223,12 @@ SHAPES: dict[str, tuple[str, str | bytes, dict[str, str], list[Any]]] = {
         {"user": "What is your question?", "answers": "What answer do you expect?"},
         BOTH,
     ),
+    "Anki": (
+        "a.txt",
+        "#separator:tab\n#html:true\nBasic\tHow <b>many</b>?\tEight<br>\t\nBasic\tHow long?\t3 weeks\t\n",
+        {"user": "column 2", "answers": "column 3"},
+        BOTH,
+    ),
     "Label Studio": (
         "a.json",
         json.dumps(
@@ -248,11 +254,36 @@ SHAPES: dict[str, tuple[str, str | bytes, dict[str, str], list[Any]]] = {
         {"user": "question", "answers": "__expected1, __expected2"},
         [[HOW]],
     ),
+    "help pages": (
+        "a.csv",
+        "Article title,Article body,Status\nHow many?,<p>Eight</p>,open\nHow long?,<p>3 weeks</p>,open\n",
+        {"user": "Article title", "answers": "Article body"},
+        BOTH,
+    ),
+    "choices by number": (
+        "a.csv",
+        "Question - max 9 words,Answer 1 - short,Answer 2 - short,Correct answer(s)\n"
+        "How many?,Six,Eight,2\nHow long?,3 weeks,4 weeks,1\n",
+        {"user": "Question - max 9 words", "answers": "Correct answer(s)"},
+        BOTH,
+    ),
     "a column of alternatives": (
         "a.csv",
         "Nr.,Question,Expected answer,Alternative answers\n7,How many?,Eight,8\n",
         {"id": "Nr.", "user": "Question", "answers": "Expected answer, Alternative answers"},
         [[("How many?", ["Eight", "8"])]],
+    ),
+    "pandas, by column": (
+        "a.json",
+        json.dumps({"question": {"0": "How many?", "1": "How long?"}, "answer": {"0": "Eight", "1": "3 weeks"}}),
+        ANSWERS,
+        BOTH,
+    ),
+    "pandas, split": (
+        "a.json",
+        json.dumps({"columns": ["question", "answer"], "data": [["How many?", "Eight"], ["How long?", "3 weeks"]]}),
+        ANSWERS,
+        BOTH,
     ),
     "quoted texts": (
         "a.csv",
