@@ -7,7 +7,8 @@ read_intent("谢谢")                                 # "greets"
 A lost fact and a missing search cost more than needless ones, so an unclear message counts as `tells`. Phrases of ten
 languages (`intent.yaml`) mark courtesy and questions. In other languages every message with a letter or digit is
 `tells`. The rules remove courtesy and read the rest. A sentence with a question mark is `tells` if a clause of it is
-about the user. A verb without a subject (`puedo`) asks only beside a question mark.
+about the user, or if it names the user's own health or family. A verb without a subject (`puedo`) asks only beside a
+question mark.
 `evals/bench/labels.py` measures the decision by language.
 """
 
@@ -35,7 +36,7 @@ _LAUGHTER = re.compile(
 )
 """Laughter, written in Latin, Cyrillic, Arabic and Han letters; it is courtesy in each language."""
 _EDGES = " ,:¿¡\"'()*-"
-_SELF_FIRST = ("en", "de")
+_SELF_FIRST = ("en", "de", "ar")
 """Languages in which a question does not begin with its subject."""
 
 
@@ -63,7 +64,7 @@ def ends_in_question(reply: str) -> bool:
 
 def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
     """Return the intent of one sentence; `nothing` if it has only words that carry nothing alone."""
-    if any(language.requests_to_remember(sentence) for language in LANGUAGES):
+    if any(language.tells_in_any_form(sentence) for language in LANGUAGES):
         return "tells"
     if _OTHER_LETTERS.search(sentence):
         return "tells"
@@ -102,10 +103,11 @@ class _Language:
         self._situations = self.compile(phrases("situations"))
         self._asks = self.compile(phrases("asks"))
         self._conditions = self.compile(phrases("conditions"))
-        self._remember = self.compile(phrases("remember"), texts.get("remember_regex", ""))
+        self._tells = self.compile(phrases("remember"), texts.get("tells_regex", ""))
 
-    def requests_to_remember(self, sentence: str) -> bool:
-        return self._remember.search(sentence) is not None
+    def tells_in_any_form(self, sentence: str) -> bool:
+        """Return True for a request to remember, and for a question that names the user's own health or family."""
+        return self._tells.search(sentence) is not None
 
     def without_courtesy(self, sentence: str) -> str:
         return self._courtesy.sub(" ", sentence)
