@@ -61,6 +61,31 @@ def test_without_markers_the_words_decide(reply: str, expected: list[str]) -> No
     assert cited(reply) == expected
 
 
+OTHER_SCRIPTS = {
+    "Chinese": ("比赛用球重量在四百一十克到四百五十克之间。", "每队最多有十一名球员。", "球重四百一十克到四百五十克"),
+    "Japanese": (
+        "ボールの重さは試合開始時に四百十グラム以上です。",
+        "各チームの選手は最大十一人です。",
+        "重さは四百十グラム以上",
+    ),
+    "Thai": (
+        "ลูกบอลมีน้ำหนักไม่น้อยกว่าสี่ร้อยสิบกรัม",
+        "แต่ละทีมมีผู้เล่นไม่เกินสิบเอ็ดคน",
+        "น้ำหนักไม่น้อยกว่าสี่ร้อยสิบกรัม",
+    ),
+    "Arabic": ("تزن الكُرة ما لا يقل عن أربعمائة غرام.", "يضم كل فريق أحد عشر لاعبا.", "الكرة تزن اربعمائة غرام"),
+}
+
+
+@pytest.mark.parametrize("language", OTHER_SCRIPTS)
+def test_words_of_other_scripts_name_their_passage(language: str) -> None:
+    weight, players, reply = OTHER_SCRIPTS[language]
+    passages = (passage(1, players), passage(2, weight))
+    assert [citation.doc_id for citation in cite(reply, passages)] == ["d2"]
+    others = [each[1] for name, each in OTHER_SCRIPTS.items() if name != language]
+    assert cite(reply, [passage(number, text) for number, text in enumerate(others)]) == ()
+
+
 @pytest.mark.parametrize(
     "reply",
     [
@@ -99,6 +124,8 @@ def test_code_is_not_taken_for_markers() -> None:
         ("The [update] of 2014 [0] stays", "The [update] of 2014 [0] stays"),
         ("See [12, 3] .", "See ."),
         ("\u5341\u4e00\u4eba[1]\uff0c\u7403\u3010 2\u3011\u3002", "\u5341\u4e00\u4eba\uff0c\u7403\u3002"),
+        ("\u7403\u3010 2\u3011\u3002", "\u7403\u3002"),
+        ("Round\uff3b2\uff3d.", "Round."),
         ("argv[1] holds \u3010x\u3011", "argv[1] holds \u3010x\u3011"),
     ],
 )
