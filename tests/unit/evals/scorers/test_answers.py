@@ -93,13 +93,9 @@ def test_retrieval_and_citations():
         ("It is not specified.", True),
         ("None of the documents mention this.", True),
         ("N/A", True),
-        ("The rules do not allow a fourth substitute.", False),
         ("The policy is not valid abroad.", False),
         ("An indirect free kick.", False),
         ("No, the goal does not count.", False),
-        ("The kick is not given and play goes on.", False),
-        ("The documents do not give a number. However, a team has at most eleven players.", False),
-        ("Sorry to hear that! You may change three players.", False),
     ],
 )
 def test_declining(text, declined):
@@ -113,6 +109,21 @@ def test_declining(text, declined):
     assert values(unanswerable) == {"refusal_accuracy": float(declined)}
     answerable = refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))
     assert values(answerable) == {"answered": float(not declined)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The rules do not allow a fourth substitute.",
+        "The kick is not given and play goes on.",
+        "The documents do not give a number. However, a team has at most eleven players.",
+        "Sorry to hear that! You may change three players.",
+    ],
+)
+def test_wording_alone_leaves_an_answer_open_that_denies(text):
+    assert not refusal.declines(text)
+    assert values(refusal.score(Turn(user="q", unanswerable=True), outcome(text))) == {"refusal_accuracy": None}
+    assert values(refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))) == {"answered": None}
 
 
 @pytest.mark.parametrize("needed, events, value", [(True, (search_event("a"),), 1), (True, (), 0), (False, (), 1)])
