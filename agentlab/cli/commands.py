@@ -19,7 +19,7 @@ from agentlab.cli.pinning import pin_hub_files
 from agentlab.cli.progress import Display, fetch
 from agentlab.cli.terminal import show_run
 from agentlab.core.errors import ConfigError
-from agentlab.data.lint import lint
+from agentlab.data.lint import lint, not_validated
 from agentlab.evals.compare.baselines import write_baseline
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.compare.gate import gate as gate_run
@@ -28,6 +28,7 @@ from agentlab.evals.compare.ship import plan_note
 from agentlab.evals.play.budget import estimate
 from agentlab.evals.report.gate_files import junit, markdown, save, write_reports
 from agentlab.evals.store.summary import misses, reuse_lines
+from agentlab.knowledge.refusal import language_of
 from agentlab.lab.forks import fork as fork_run
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run, open_run
@@ -53,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         for folder, dataset in zip(lab.bench.spec.datasets, datasets, strict=True):
             if findings := len(lint(dataset)):
                 echo(f"{dataset.name}: {findings} lint finding{'s' * (findings > 1)}; run `agentlab lint {folder}`")
+            for note in not_validated(dataset, language_of):
+                echo(f"{dataset.name}: {note}")
         fetch(lab.bench.local_weights())
         with Display() as display:
             options: dict[str, Any] = {"on_event": display.print_event} if arguments.events else {}

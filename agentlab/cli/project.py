@@ -15,6 +15,7 @@ from agentlab.core.errors import ConfigError
 from agentlab.data.datasets import load_dataset
 from agentlab.data.lint import lint as find_mistakes
 from agentlab.data.lint import not_validated, too_few_conversations
+from agentlab.knowledge.refusal import language_of
 from agentlab.models import hub_files, weights
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -52,7 +53,8 @@ def lint(arguments: argparse.Namespace) -> int:
         dataset = load_dataset(folder)
         lines = find_mistakes(dataset)
         findings += len(lines)
-        notes = [f"note: {note}" for note in (too_few_conversations(dataset), *not_validated(dataset)) if note]
+        texts = too_few_conversations(dataset), *not_validated(dataset, language_of)
+        notes = [f"note: {text}" for text in texts if text]
         total = f"{dataset.name}: {len(lines)} found in {len(dataset.conversations)} conversations"
         for line in (*lines, *notes, total):
             echo(" ".join(line.splitlines()))

@@ -15,7 +15,7 @@ import functools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agentlab.core.constants import MEMORY_TOOLS
 from agentlab.data.conversations import Conversation, ExpectedCall, Turn
@@ -36,9 +36,7 @@ MIN_CONVERSATIONS = 6
 
 MAX_SENTENCE_WORDS = 25
 """A reference with more words is a paragraph."""
-NOT_ENGLISH = (
-    "refusals need the extra `languages` (ten languages); answer_correctness decides values, dates, yes and no"
-)
+NOT_ENGLISH = "refusals need the extra `languages`; answer_correctness decides values, yes, no and all of the words"
 _WORD = re.compile(r"\w+")
 
 
@@ -78,20 +76,15 @@ def too_few_conversations(dataset: Dataset) -> str:
     return f"{dataset.name}: {counted} too few: {smallest}; use at least {MIN_CONVERSATIONS}"
 
 
-def not_validated(dataset: Dataset) -> Iterator[str]:
+def not_validated(dataset: Dataset, language_of: Callable[[str], str]) -> Iterator[str]:
     """Yield a line for each part of a data set for which measures were not validated, so that they decide nothing."""
     answers = [text for each in dataset.conversations for turn in each.turns for text in turn.reference_answers]
     if unread := sum(not re.search(r"[a-z0-9]", text.lower()) for text in answers):
         yield f"{unread} of {len(answers)} reference answers have no word in Latin letters: rouge_l leaves them out"
     if long := sum(len(text.split()) > MAX_SENTENCE_WORDS for text in answers):
         yield f"{long} of {len(answers)} reference answers are paragraphs: answer_correctness is their token F1"
-    try:
-        from py3langid import classify
-    except ImportError:
-        yield "languages are not detected: pip install 'agentlab-harness[languages]'"
-        return
     texts = ("\n".join(turn.user for turn in each.turns) for each in dataset.conversations)
-    for language, count in Counter(classify(text)[0] for text in texts).most_common():
+    for language, count in Counter(map(language_of, texts)).most_common():
         if language != "en" and count > len(dataset.conversations) / 20:  # single texts are taken for a neighbour's
             yield f"{count} of {len(dataset.conversations)} conversations are in {language}: {NOT_ENGLISH}"
 
