@@ -8,8 +8,9 @@ A reply scores 0 if it declines, has the opposite of a yes or no, has none of th
 reference states. A yes, a no and the letter of an option are read in whole sentences. For a reference that is a
 paragraph the score is the token F1; otherwise a long reply would contain most of it.
 
-A short reply without a word of the reference, such as "an attorney" for "lawyer", is not graded: no rule separates a
-synonym from a mistake. The table of a run counts such turns.
+Some replies are not graded, and the table of a run counts such turns. A short reply without a word of the reference,
+such as "an attorney" for "lawyer", may be a synonym or a mistake. In other languages than English a reply in words is
+right if it has all of them and denies as the reference does; otherwise it is not graded.
 
 The rules were tested on answers with human labels: `results/labels.md`, `results/LOG.md`, `evals/bench/correctness.py`.
 """
@@ -25,9 +26,9 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.dates import date_recall
 from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
-from agentlab.evals.scorers.tables import fold, pattern, rewrite
+from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
 from agentlab.evals.scorers.values import LOOSE, language_of, read_values, with_years
-from agentlab.evals.scorers.words import best_score, f1, has_reference, normalise
+from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
@@ -66,8 +67,18 @@ def correctness(reply: str, reference: str) -> float | None:
     if polarity := _polarity(reference, tables):
         is_bare = pattern("bare").match(fold(reference).lower()) and len(reference.split()) <= MAX_BARE_WORDS
         if own := _polarity(reply, tables) or (_meaning(reply, tables) if is_bare else ""):
-            return float(own == polarity)  # the words after a yes or no only explain it
+            ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
+            alike = [value.equals(other) for value in ours for other in theirs if value.dimension == other.dimension]
+            return float(own == polarity and (any(alike) or not alike))  # other words only explain the yes or no
     return _share(reply, reference, language)
+
+
+def _excludes(*texts: str) -> bool:
+    """Return True if two texts have another colour, side or label each: "the green valve" for the red one."""
+    table = WORDS["exclusive"]
+    members = [{table[word] for word in normalise(fold(text)).split() if word in table} for text in texts]
+    kinds = [{member.partition(".")[0] for member in each} for each in members]
+    return members[0].isdisjoint(members[1]) and not kinds[0].isdisjoint(kinds[1])
 
 
 def _share(reply: str, reference: str, language: str) -> float | None:
@@ -88,7 +99,7 @@ def _share(reply: str, reference: str, language: str) -> float | None:
     strict = {value for value in values if value.dimension not in LOOSE or is_short}
     if (strict and strict.isdisjoint(matched)) or (dates and not date_points):
         return 0.0
-    if _contradicts(expected, denied, present, absent):
+    if _excludes(reply, reference) or _contradicts(expected, denied, present, absent):
         return 0.0
     if (name := _name_score(reply, reference)) is not None:
         return name
@@ -98,9 +109,21 @@ def _share(reply: str, reference: str, language: str) -> float | None:
         + len(expected & present)
         + len(denied & (absent | present))
     )
-    if not points and not reply_values and 0 < len(present) <= len(expected) <= MAX_SYNONYM_WORDS:
-        return 0.0 if pattern("has_name").search(reference) else None
-    return points / total / (2 if is_short and matched != values else 1)
+    is_new = not points and not reply_values and 0 < len(present) <= len(expected) + 1 <= MAX_SYNONYM_WORDS + 1
+    if is_new and not pattern("has_name").search(reference):
+        return None
+    share = points / total / (2 if is_short and matched != values else 1)
+    return share if _is_validated(share, reply, reference, language, bool(values or dates)) else None
+
+
+def _is_validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> bool:
+    """Return False outside English for words that are not all there, and for those that one side alone denies."""
+    letters = pattern("other_letters")
+    if language in ("en", "") and not (letters.search(reference) and letters.search(reply)):
+        return True
+    denials = {pattern("negative").search(fold(text).lower()) is None for text in (reply, reference)}
+    is_whole = share == 1 or has_values or (share >= RIGHT and pattern("full_name").fullmatch(reference))
+    return bool(is_whole) and (share < RIGHT or len(denials) == 1)
 
 
 def is_paragraph(reference: str) -> bool:

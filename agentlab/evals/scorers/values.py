@@ -30,7 +30,7 @@ class Value(NamedTuple):
     """Number with its unit."""
 
     dimension: str
-    """First unit of its kind, a currency, or `nth`; "" for a number alone."""
+    """First unit of its kind, a currency, `nth`, or `things` that are counted; "" for a number alone."""
     unit: float
     """Size of its unit in the first one."""
     readings: tuple[float, ...]
@@ -39,7 +39,7 @@ class Value(NamedTuple):
     @property
     def weight(self) -> int:
         """Number of words that it stands for: two with a unit."""
-        return 2 if self.dimension not in ("", *LOOSE) else 1
+        return 2 if self.dimension not in ("", "things", *LOOSE) else 1
 
     def equals(self, other: Value) -> bool:
         """Return True if both may mean the same; a number alone has any unit, and a third is 33 percent."""
@@ -58,14 +58,13 @@ Content = tuple[list[Span], list[Value], str]
 
 
 def language_of(text: str) -> str:
-    """Return the language with the most frequent words in a text, else that with the longest number words."""
+    """Return the language with the most frequent words in a text, of equal ones that with the longest number words."""
     text = fold(text)
     words = re.findall(r"[^\W\d_]+", text.lower())
     counts = {name: sum(word in frequent for word in words) for name, frequent in LANGUAGES.items()}
-    if any(counts.values()):
-        return str(max(counts, key=counts.__getitem__))
-    lengths = {len(alpha2digit(text, name, 0)): name for name in reversed(counts)}
-    return lengths[min(lengths)] if len(lengths) > 1 else ""
+    likely = [name for name, count in counts.items() if count == max(counts.values())]
+    lengths: dict[int, str] = {len(alpha2digit(text, name, 0)): name for name in reversed(likely)}
+    return lengths[min(lengths)] if any(counts.values()) or len(lengths) > 1 else ""
 
 
 @functools.lru_cache(maxsize=32)  # one turn compares a reply with several references
@@ -103,9 +102,9 @@ def in_digits(text: str, language: str) -> str:
 
 
 def _sum(words: re.Match[str]) -> str:
-    """Return the sum of number words that get smaller; others stay apart."""
+    """Return the sum of hundreds, tens and units in any order; others stay apart."""
     numbers = [number_of("numbers", word) for word in pattern("number").findall(words[0])]
-    return str(sum(numbers)) if numbers == sorted({*numbers}, reverse=True) else " ".join(map(str, numbers))
+    return str(sum(numbers)) if len({*map(len, map(str, numbers))}) == len(numbers) else " ".join(map(str, numbers))
 
 
 def _han(text: str) -> int:
@@ -175,5 +174,6 @@ def _value(match: re.Match[str]) -> Value:
     except (OverflowError, ZeroDivisionError):
         reading = sign * math.inf
     unit = match["unit"] or match["before"]
-    dimension, size = number_of("units", unit) if unit else ("nth" if match["nth"] else "", 1.0)
+    kind = "nth" if match["nth"] else "things" if match["things"] else ""
+    dimension, size = number_of("units", unit) if unit else (kind, 1.0)
     return Value(dimension, size, (reading,))
