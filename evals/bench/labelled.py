@@ -199,6 +199,11 @@ def is_refusal(text: str) -> float | None:
     return {"declines": 1.0, "answers": 0.0}.get(read_reply(strip_markers(text), votes).verdict)
 
 
+def is_refusal_by_wording(text: str) -> float | None:
+    """Return the same without an embedder of English; the extra `languages` still reads other languages."""
+    return {"declines": 1.0, "answers": 0.0}.get(read_reply(strip_markers(text)).verdict)
+
+
 def grade_replies(rows: Sequence[Row], rule: Callable[[str], float | None] = is_refusal) -> Graded:
     return grade([row["declines"] for row in rows], [rule(row["text"]) for row in rows])
 
