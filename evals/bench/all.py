@@ -26,6 +26,7 @@ PAGE = str(RESULTS.with_name("scale.md"))
 BENCHES = {
     "The live path and replay, beside bare loops": ["live.py"],
     "What a provider allows, and what is used of it": ["limits.py"],
+    "Grading a turn": ["grading.py"],
     "A long run: playing, grading and folding, opening, comparing": ["store.py", "--turns", "10000", "--flows", "5"],
     "Search among 50,000 passages, beside a bare scan": ["search.py"],
     "Two processes beside one, and a plan of many conversations": [
