@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help eval test quick quick-runs quick-others browser check gate recordings study licences picture torture format lab notebooks docs \
-	bench live dist clean
+	bench languages live dist clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-10s %s\n", $$1, $$2}'
@@ -95,6 +95,10 @@ docs: .venv/.dev ## build the documentation into results/site (open index.html; 
 
 bench: .venv/.dev ## measure speed against bare loops and write results/speed.md (minutes)
 	@$(BIN)/python evals/bench/all.py
+
+languages: .venv/.dev ## test refusals in other languages with the extra `languages`, which is installed here
+	@$(PIP) --editable '.[languages]'
+	@$(BIN)/python -m pytest --quiet --no-header -p no:cacheprovider tests/runs/test_refusals.py
 
 live: .venv/.dev ## try servers that others wrote, and sentence-transformers, in folders of results/live: twelve minutes at most
 	@$(BIN)/agentlab pull default
