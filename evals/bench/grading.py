@@ -32,12 +32,12 @@ def grade(rows: Sequence[Row]) -> float:
     """Return the CPU milliseconds that a turn takes."""
     turns = [Turn(user="-", reference_answers=[row["reference"]], relevant_doc_ids=["d"]) for row in rows]
     outcomes = [TurnOutcome(reply=Reply(text=row["answer"]), events=(), embed=lambda texts: np.eye(1)) for row in rows]
-    began = time.process_time()
+    start = time.process_time()
     for turn, outcome in zip(turns, outcomes, strict=True):
         for scorer in SCORERS:
             if scorer.metrics(turn):
                 scorer.score(turn, outcome)
-    return 1000 * (time.process_time() - began) / len(rows)
+    return 1000 * (time.process_time() - start) / len(rows)
 
 
 def main() -> None:
