@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from labelled import LANGUAGES, Row, read, table
-from loopback import held
+from loopback import compared
 
 from agentlab.core.messages import Reply
 from agentlab.data.conversations import Turn
@@ -48,7 +48,7 @@ def main() -> None:
     grade(everything[::WARM_UP])
     for name, languages in (("English", LANGUAGES[:1]), ("nine other languages", LANGUAGES[1:])):
         rows = [row for row in everything if row["lang"] in languages]
-        cells.append([name, len(rows), held(statistics.median(grade(rows) for _ in rounds), MOST_MS)])
+        cells.append([name, len(rows), compared(statistics.median(grade(rows) for _ in rounds), MOST_MS)])
     print("\n".join(table(["language", "turns", "CPU ms a turn"], cells)))
 
 
