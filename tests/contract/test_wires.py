@@ -18,7 +18,7 @@ from agentlab.flows import coordinator
 from agentlab.models import openai
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
-from agentlab.models.local.model import LocalModel, StreamedReply
+from agentlab.models.local.model import LocalModel
 from support import fake_gemini, fake_openai
 from support.coordinators import history
 from support.doubles import session_over
@@ -82,9 +82,11 @@ def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(argume
     model = LocalModel("any", Path)
     request = Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,))
     wired = model.translate(request)
-    for character in delta["content"]:
-        wired.reader.feed(character)
-    made = model.parse(StreamedReply(wired.reader, finish="stop"), request).message.tool_calls
+    assert wired.own_form is not None
+    for choice in ({"delta": {"content": character}} for character in delta["content"]):
+        wired.own_form.feed(wired.chat.feed(b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()))
+    wired.chat.feed(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+    made = model.parse(wired, request).message.tool_calls
     assert [(call.name, call.arguments) for call in made] == calls
 
 
