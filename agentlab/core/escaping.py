@@ -34,7 +34,7 @@ def printable(text: str) -> str:
     surrogate pairs and characters of private use.
     """
     text = secrets.redact(text)
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     text = text.replace("\r\n", "\n")
     hidden = {c for c in set(text) if _is_hidden_char(c)}

@@ -90,8 +90,9 @@ class TurnDriver:
         result = TurnResult(number=number, turn=turn, reply=reply, failure=failure, started_at=started_at)
         stream.emit(Done(number, reply, result.error))
         cited = ", ".join(citation.title for citation in reply.citations) if reply else ""
-        label = f"{self.session.trace.flow}/{self.session.trace.conversation} turn {number + 1}"
-        log.info("%s: %s", label, result.error or f"replied, cites {cited or 'no document'}")
+        if outcome := result.error or (cited and f"cites {cited}"):
+            trace = self.session.trace
+            log.info("%s/%s turn %d: %s", trace.flow, trace.conversation, number + 1, outcome)
         return result
 
     def _time_left(self) -> tuple[float | None, str]:

@@ -24,7 +24,7 @@ from support import fake_openai
 
 TURNS = 4
 CONVERSATIONS = 15
-COUNTED = {"live": 4800, "replay": 990}
+COUNTED = {"live": 4800, "replay": 1150}
 """Function calls for each model call in the thread that plays: Python's and C's, on CPython 3.11."""
 MORE = 1.2
 
