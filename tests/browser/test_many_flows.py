@@ -147,7 +147,7 @@ def test_few_words_of_the_glossary_are_on_the_screen_and_the_page_explains_its_o
     assert len(words) > 60, "the glossary is read"
     assert len([word for word in words if re.search(rf"\b{re.escape(word)}s?\b", text)]) <= 40
     assert page.locator("#words dd").first.is_hidden()
-    page.locator("header a").click()
+    page.locator("#words summary").click()
     explained = page.locator("#words dt").all_inner_texts()
     assert {"right", "failed", "decides", "trace"} <= {*explained} and page.locator("#words dd").first.is_visible()
 

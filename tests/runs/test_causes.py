@@ -81,7 +81,7 @@ def test_the_event_that_shows_a_cause_is_one_of_the_trace(tmp_path, own_home, ca
     assert main(["show", "--trace", str(run.path), "c0"]) == 0
     assert "cause: retrieval miss: found goal; relevant: ball (by search)" in capsys.readouterr().out
     assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
-    assert "the search found no relevant document" in (tmp_path / "run.html").read_text()
+    assert "no search found a relevant document" in (tmp_path / "run.html").read_text()
 
 
 def test_a_search_that_never_was_is_a_miss_without_an_event(tmp_path, own_home):

@@ -246,7 +246,7 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Evidence | None], ...], str]
     "cut off": ((_cut_off_call,), "max_tokens ended a call's arguments or a wrong reply"),
     "stopped": ((_stopped,), "a filter or the server stopped the reply, or the server does not read the call in it"),
     "loop limit": ((_loop_limit,), "the flow reached its limit of steps, and its answer is wrong"),
-    "retrieval miss": ((_retrieval_miss,), "the answer is wrong, and the search found no relevant document"),
+    "retrieval miss": ((_retrieval_miss,), "the answer is wrong, and no search found a relevant document"),
     "memory miss": ((_memory_miss,), "the flow did not recall the evidence, or did not write a stated fact"),
     "stale memory": ((_stale_memory,), "memory holds the old version of a fact, or the reply states it"),
     "wrong refusal": (

@@ -278,7 +278,7 @@ class _Field:
     def _for_cheapest(self, flow: str) -> Iterator[str]:
         """Yield what favours the cheapest flow, what speaks against it, and what would decide."""
         own = self.contrasts[flow]
-        yield from filter(None, ["; ".join(self._gains(own))])
+        yield from (f"for {flow}: {gains}" for gains in filter(None, ["; ".join(self._gains(own))]))
         means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
         best = max(means, key=means.__getitem__, default=flow)
         if flow in means and means[best] > means[flow]:
@@ -298,7 +298,7 @@ class _Field:
             return
         worst = max(own, key=lambda each: max(each.bounds.values(), default=0.0))
         if worst.more:
-            yield f"what would decide: {worst.more}, if the two are equally good (4 times in 5)"
+            yield f"what would decide: {worst.more}, if {worst.flow} equals {worst.other} (4 times in 5)"
         else:
             fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
             so_far = f"{_conversations(fewest.conversations)} so far"
@@ -322,9 +322,9 @@ class _Field:
         worst = min(primary, key=own.__getitem__, default="")
         if lacks and max(lacks.values()) > 1 - WEAK:
             name = max(lacks, key=lacks.__getitem__)
-            yield f"weak point: {WEAKNESS[name].format(lacks[name])}"
+            yield f"weak point of {flow}: {WEAKNESS[name].format(lacks[name])}"
         elif worst and own[worst] < WEAK:
-            yield f"weak point: {worst} {own[worst]:.2f}"
+            yield f"weak point of {flow}: {worst} {own[worst]:.2f}"
 
     def _evidence(self, comparison: Comparison) -> Iterator[str]:
         """Yield the flows below the floor, the best set, a line a pair, and the differences that could be missed."""

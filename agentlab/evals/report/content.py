@@ -161,14 +161,15 @@ class Content:
         return own | {"values": [*map(_brief, columns)]}
 
     def _causes(self) -> Iterator[dict[str, Any]]:
-        """Yield the causes, failures first, then by frequency: kind, text, and flow and row of each affected turn."""
+        """Yield kind and text of each cause, and flow and row of its turns: failures first, cut replies last."""
         affected: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         numbers = {key: row for row, key in enumerate(self.rows)}
         flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
         for run in self.runs:
             for (flow, conversation, _), turn, cause in _causes_of(run):
                 affected[cause].add((flows[id(run), flow], numbers[conversation, turn]))
-        order = sorted(affected.items(), key=lambda item: (item[0][0] != "failed", -len(item[1]), item[0]))
+        rank = {"failed": -1, TRUNCATED: 1}
+        order = sorted(affected.items(), key=lambda item: (rank.get(item[0][0], 0), -len(item[1]), item[0]))
         for (kind, text), positions in order:
             yield {"kind": kind, "text": text, "at": sorted(positions)}
 

@@ -5,11 +5,14 @@ const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "
 const WEAKEST = 3;
 const WORDS = [
   ["right", "mean score of the answers, from 0 to 1, with its 95 % interval over conversations"],
+  ["turn", "one message of the user, and the reply to it"],
+  ["replay", "the answers of the model come from a recording"],
   ["failed", "turns without a reply; a failed turn scores 0"],
   ["decides", "reason for or against a flow"],
+  ["not shown worse", "no test shows a loss; a loss may exist"],
   ["primary measure", "may ship or block a flow; other measures are only reported"],
   ["difference shown", "the test rejects chance; a difference that is not shown may exist"],
-  ["cause", "what went wrong in a turn, by a fixed rule"],
+  ["cause", "what went wrong in a turn, by a fixed rule; a cut reply may still be right"],
   ["slice", "the turns with one property; its means are a hint, not a test"],
   ["flows disagree", "scores of a turn that differ by .5 or more"],
   ["trace", "the steps of a flow in one turn: calls, prompts, searches, tools"],
@@ -93,7 +96,7 @@ function worstTurn(flow) {
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode} `, h("a", { href: "#words", onclick: () => { byId("words").open = true; } }, "what the words mean")), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), h("details", { id: "words" }, h("summary", {}, "what the words mean"), h("dl", {}, WORDS.map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
   worstOf ||= D.flows.map((_, flow) => worstRow(flow));
   const titles = ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"];
@@ -110,6 +113,7 @@ function weakest() {
   for (const m of primary.length ? primary : qualities)
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
+        if (2 * inside.length > D.rows.turn.length) continue;
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
         const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
@@ -131,9 +135,9 @@ function drawTrouble() {
     const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name;
     const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
     // The text of a rule is long and always the same; an error needs its text.
-    return h("button", { type: "button", class: "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+    return h("button", { type: "button", class: cause.kind === "cut off" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
-  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${number(spot.gap, D.measures[spot.m])} behind ${D.flows.length > 1 ? "the best" : "its mean"}`)));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${spot.size} turns, ${number(spot.gap, D.measures[spot.m])} behind ${D.flows.length > 1 ? "the best" : "its mean"}`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
   byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
@@ -262,5 +266,5 @@ function moveInGroup(event) {
 
 function drawOrigin() {
   const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["started", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
-  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("details", { id: "words" }, h("summary", {}, "The words of this page"), h("dl", {}, WORDS.map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
+  byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
 }

@@ -62,8 +62,11 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
     data = write_set(tmp_path / "set", 20)
     printed = terminal_text(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
     assert printed.startswith("Cheapest that is not shown worse: three ")
-    assert "* 50% fewer input tokens; 50% fewer calls" in printed and "a loss of up to 0.249 in answer_f1" in printed
-    assert "what would decide: at least 79 more conversations, if the two are equally good (4 times in 5)" in printed
+    assert (
+        "* for three: 50% fewer input tokens; 50% fewer calls" in printed
+        and "a loss of up to 0.249 in answer_f1" in printed
+    )
+    assert "what would decide: at least 79 more conversations, if three equals two (4 times in 5)" in printed
 
 
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
