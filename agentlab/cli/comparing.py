@@ -46,7 +46,7 @@ def show_pairs(
     print_headline(console, recommend(*runs, comparison=comparison)[0])
     for line in (*answers, *([comparison.best] if comparison.best else []), *comparison.pairs):
         print_line(console, str(line))
-    parts = [f"in a slice only: {part}" for part in comparison.slices[:MAX_SLICES]]
+    parts = [f"in a slice only: {slice_}" for slice_ in comparison.slices[:MAX_SLICES]]
     for line in (*parts, *chain.from_iterable(map(notes_on_judges, runs))):
         print_line(console, line)
     for pair in comparison.pairs:

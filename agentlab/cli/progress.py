@@ -28,7 +28,7 @@ DRAWN_PER_SECOND = 5
 
 
 class Display:
-    """Progress bars on stderr, so that tables on stdout can be piped; without a terminal occasional lines."""
+    """Progress bars on stderr, so that tables on stdout can be piped; without a terminal, a line now and then."""
 
     def __init__(self, counted: type[bars.ProgressColumn] = bars.MofNCompleteColumn) -> None:
         self._console = Terminal(stderr=True)

@@ -147,7 +147,7 @@ def _show_failures(console: Console, run: Run, *, by_cause: bool) -> None:
 
 
 def _show_next(console: Console, run: Run, worst: tuple[TurnRow, str] | None, show_all: bool) -> None:
-    """Print why the run stopped early, and the next commands, the worst turn first."""
+    """Print why the run stopped early, then the next commands; the first one shows the worst turn."""
     result = run.result
     if result.status != "complete" and not result.quarantined and not (result.recordings and result.recordings.missing):
         reason = "a budget is spent (or replies report no tokens, see run.log); continue with --resume and a larger one"

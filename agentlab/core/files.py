@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """Return the values of a YAML file; raises ConfigError, with the name `what` of such a file."""
+    """Return the values of a YAML file; raises ConfigError, which calls the file `what`, such as "key file"."""
     try:
         with os_errors_as(ConfigError, f"cannot read the {what} {path}: "):
             return parse_yaml(read_text(path))

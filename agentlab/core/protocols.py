@@ -14,7 +14,7 @@ from msgspec import Struct
 from agentlab.core.errors import NotRecorded
 from agentlab.core.events import Phase
 from agentlab.core.messages import AddResult, Completion, Fact, Message, Passage, Request, ToolSpec
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,7 +186,7 @@ class ToolContext(Protocol):
 
     speaker: str
 
-    def state(self, slot: Slot[T]) -> T: ...
+    def state(self, key: StateKey[T]) -> T: ...
     def prompt_or_default(self, name: str, default: str) -> str: ...
     def notify(self, name: str, text: str = "", **data: Any) -> None: ...
     def report(self, tool: str, text: str) -> None: ...

@@ -92,7 +92,7 @@ def _count(cause: str, rows: Sequence[int]) -> str:
 
 
 class _Reader:
-    """Makes conversations of rows; counts what it does not take in `problems`, by cause and row."""
+    """Makes conversations from rows; `problems` lists the rows of each value that is left out, by cause."""
 
     def __init__(
         self, file: str, roles: Mapping[str, list[str]], rows: Rows, split: str | None, documents: Sequence[Document]

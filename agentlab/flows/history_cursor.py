@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentlab.core.messages import Message
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 from agentlab.session.session import Session
 
 
@@ -31,4 +31,4 @@ class HistoryCursor:
         self.position += 1
 
 
-CURSOR: Slot[HistoryCursor] = Slot(lambda session: HistoryCursor(session.history.history_version))
+CURSOR: StateKey[HistoryCursor] = StateKey(lambda session: HistoryCursor(session.history.history_version))

@@ -123,7 +123,7 @@ class Retriever:
 def find_retriever(
     name: str, settings: Mapping[str, Any], keys: Iterable[str], given: Any = None, *, is_replay: bool = False
 ) -> Retriever:
-    """Return the retriever `name`; `given` is an object in its place, `keys` are those of every `retrieval`.
+    """Return the retriever `name`, or `given` in its place; `keys` are the settings that the spec itself reads.
 
     Raises ConfigError for an unknown name or key. A replay does not need the file of the user.
     """

@@ -179,8 +179,8 @@ class StoredMemory:
     ) -> list[AddResult]:
         """Store facts, or return the existing fact that a single text duplicates.
 
-        With `replaces`, a single fact replaces that one; nothing is stored if that one is missing. Ids are made on the
-        event loop, because the order of threads is random. If an id is taken, all facts get new ids.
+        `replaces` is the id of the fact that a single new one replaces. If that id is missing, nothing is stored. Ids
+        are made on the event loop, because the order of threads is random. If an id is taken, all facts get new ids.
         """
         units = [row for _, row, _ in parts]
         used_ids: Collection[str] = ()
@@ -262,7 +262,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _fresh(new_id: NewId, count: int, used_ids: Collection[str]) -> list[str]:
-    """Return `count` ids that are not in `used_ids`; raise ValueError if `new_id` repeats an id or makes no name."""
+    """Return `count` ids that are not in `used_ids`; raise ValueError if `new_id` repeats one or returns no name."""
     fresh: dict[str, None] = {}
     rejected: set[str] = set()
     while len(fresh) < count:

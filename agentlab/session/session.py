@@ -41,7 +41,7 @@ from agentlab.core.messages import (
 from agentlab.core.plugins import check_names
 from agentlab.core.protocols import CallSite
 from agentlab.core.schemas import check_arguments, load_jsonschema
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 from agentlab.core.stream import ReplyStream, StepStarted
 from agentlab.core.strict_json import join_surrogates
 from agentlab.session.background import BackgroundWork
@@ -65,7 +65,7 @@ class Session(MemoryVerbs, BackgroundWork):
         self._lookup = lookup
         self.history = history or History()
         self.random = Random(f"{self.has.generation.seed}/{self.trace.conversation}/{self.trace.epoch}")
-        self._states: dict[Slot[Any], Any] = {}
+        self._states: dict[StateKey[Any], Any] = {}
         self._reply_stream: ReplyStream | None = None
         self._drafts: list[Callable[[], bool]] = []
         self._ids = 0
@@ -90,11 +90,11 @@ class Session(MemoryVerbs, BackgroundWork):
         if reply is not None:
             self.history.save("agent", reply)
 
-    def state(self, slot: Slot[T]) -> T:
-        """Return the value of `slot` in this conversation, created at first use."""
-        if slot not in self._states:
-            self._states[slot] = slot.factory(self)
-        return cast("T", self._states[slot])
+    def state(self, key: StateKey[T]) -> T:
+        """Return the value of `key` in this conversation, created at first use."""
+        if key not in self._states:
+            self._states[key] = key.factory(self)
+        return cast("T", self._states[key])
 
     def new_id(self, prefix: str) -> str:
         """Return the next id of the conversation: `prefix_1`, `prefix_2` and so on."""

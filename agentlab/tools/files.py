@@ -18,7 +18,7 @@ from typing import Any
 from agentlab.core.errors import ToolError
 from agentlab.core.protocols import ToolContext
 from agentlab.core.scratch import temp_folder_for
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 from agentlab.tools import tool
 
 LIMIT = 1_000_000
@@ -42,7 +42,7 @@ def _special_files(folder: str, names: list[str]) -> list[str]:
     return [name for name, path in paths.items() if not (path.is_dir() or path.is_file() or path.is_symlink())]
 
 
-WORKSPACE: Slot[Path] = Slot(_open_workspace)
+WORKSPACE: StateKey[Path] = StateKey(_open_workspace)
 """Workspace: the folder of the spec if the session edits it in place, otherwise a temporary folder."""
 
 

@@ -61,7 +61,7 @@ class _Call(Attempts):
     """Attempts at one request, and the text they stream."""
 
     def __init__(self, gateway: Gateway, emit: Emit, on_restart: Callable[[], None]) -> None:
-        super().__init__(gateway.retries, gateway.longest_wait)
+        super().__init__(gateway.retries, gateway.max_wait_seconds)
         self.pieces: list[str] = []
         self.has_text = False
         """True once any attempt has streamed text."""
@@ -95,7 +95,7 @@ class Gateway:
     epoch: int
     retries: int = RETRIES
     call_seconds: float | None = None
-    longest_wait: float | None = None
+    max_wait_seconds: float | None = None
     """Seconds that a call waits at most because a provider asks for it."""
     occurrences: Counter[tuple[tuple[int, ...], str]] = field(default_factory=Counter)
     """Number of equal requests so far, by parallel branch: a repeated request has its own recording."""
@@ -125,7 +125,7 @@ class Gateway:
         try:
             entry = None if self.recorder.always_asks else self.recorder.look_up(identity.key)
             if entry is not None:
-                completion = entry.answer()
+                completion = entry.to_completion()
                 emit(completion.message.text)
                 return CallResult(value=completion, seconds=entry.seconds, origin="replay")
             miss = self._miss(request, identity)
@@ -226,7 +226,7 @@ class Gateway:
         row = {**identity.entry, "completion": to_json(result.value), "seconds": result.seconds}
         try:
             entry = self.recorder.record(identity.key, row, identity.recorded)
-            return replace(result, value=entry.answer(), seconds=entry.seconds)
+            return replace(result, value=entry.to_completion(), seconds=entry.seconds)
         except errors.RecordingError as problem:
             # The call was made and paid for although it cannot be recorded.
             return replace(result, failure=problem)
@@ -235,7 +235,7 @@ class Gateway:
 
     async def embed(self, text: str) -> CallResult[np.ndarray]:
         assert self.embedder is not None, "an index that needs vectors comes with an embedder"
-        embedder, attempts = self.embedder, Attempts(self.retries, self.longest_wait)
+        embedder, attempts = self.embedder, Attempts(self.retries, self.max_wait_seconds)
         endpoint = self.recorder.endpoint_of(embedder.name, embedder.endpoint)
         about = {"kind": "embedding", "model": embedder.name, "endpoint": endpoint, "text": text}
         missing = errors.NotRecorded(

@@ -59,7 +59,7 @@ class Completed(Struct, tag_field="kind", tag="completion"):
         if (self.completion is None) == (self.refusal is None):
             raise ValueError("it has either a `completion` or a `refusal`")
 
-    def answer(self) -> Completion:
+    def to_completion(self) -> Completion:
         """Return the completion, or raise the recorded refusal."""
         if self.refusal is not None:
             raise getattr(errors, self.refusal.error)(self.refusal.text, self.refusal.model)

@@ -17,7 +17,7 @@ Each line ends with `check`, a checksum of the rest: an edited line is an error 
 plain JSON, so an untrusted file is safe to load. Format 1 is the only format; a newer one is an error.
 
 A provider's refusal is recorded, so that a replay fails at the same call. Modes that may call the provider call it
-again, and a later answer replaces the refusal.
+again, and a later completion replaces the refusal.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Line(NamedTuple):
         # Quotes inside a text are escaped, so this rarely has to decode a line.
         return b'"refusal": {' in self.text and self.kind == "completion" and self.entry().refusal is not None
 
-    def answer(self) -> Any:
+    def content(self) -> Any:
         """Return the content that must be equal in two recordings of one request; their seconds may differ."""
         entry = self.entry()
         return [getattr(entry, name, None) for name in ("completion", "refusal", "vector", "value")]
 
 
 class RecordingsFile:
-    """Lines of one file that were read so far, by key or id; two answers to one request are an error."""
+    """Lines of one file that were read so far, by key or id; two results of one request are an error."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -176,7 +176,7 @@ class RecordingsFile:
             before = self.lines.get(name)
             if before is None or before.is_refusal:
                 self.lines[name] = line
-            elif before.text != text and before.answer() != line.answer():
+            elif before.text != text and before.content() != line.content():
                 raise RecordingError(f"another answer to the same request is at {before.location}", location)
         self._bytes_read += len(content)
         self._lines_read = number
@@ -218,9 +218,10 @@ class Recordings:
         return sum(line.kind not in PARTS for line in self._lines.values())
 
     def endpoint_of(self, name: str, endpoint: str) -> str:
-        """Return the kind of server in the recorded calls of a model or embedder; `endpoint` if they have both or none.
+        """Return the kind of server that all recorded calls of a model or embedder name, else `endpoint`.
 
-        Settings that a provider adds to its endpoint are no kind of server.
+        There are two kinds: the model's own provider and a compatible server. Further settings of an endpoint count as
+        none.
         """
         kinds = {name.partition("/")[0], COMPATIBLE}
         marks = {kind: f'"model": {json.dumps(name)}, "endpoint": {json.dumps(kind)}'.encode() for kind in kinds}

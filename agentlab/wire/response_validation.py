@@ -21,16 +21,16 @@ _FINISH_REASONS = get_args(FinishReason)
 _STOPPED = {"content_filter": "a content filter stopped the reply", "other": "the server stopped the reply"}
 
 
-def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
+def validate_completion(completion: Any, model: str) -> tuple[Completion, str]:
     """Return the completion without impossible token counts, and a text that lists these counts.
 
     A count is an integer from 0 to `MAX_TOKENS`, and a part is not larger than its whole; any other count becomes
-    None. Arguments that are not JSON become text. Raises ServerFault if the answer is not a valid completion.
+    None. Arguments that are not JSON become text. Raises ServerFault for an invalid completion.
     """
-    message = getattr(answer, "message", None)
-    if not isinstance(answer, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
+    message = getattr(completion, "message", None)
+    if not isinstance(completion, Completion) or not isinstance(message, Message) or not isinstance(message.text, str):
         raise ServerFault("the answer is no text", model)
-    usage, impossible = _usage(answer.usage)
+    usage, impossible = _usage(completion.usage)
     if message.tool_calls or message.role != "agent":
         if len(message.tool_calls) > MAX_CALLS:
             raise ServerFault(f"the answer calls {len(message.tool_calls)} tools, more than {MAX_CALLS}", model)
@@ -38,15 +38,15 @@ def validate_completion(answer: Any, model: str) -> tuple[Completion, str]:
         if sum(size for _, size in calls) > MAX_ARGUMENT_CHARS:
             raise ServerFault(f"the arguments of tools have more than {MAX_ARGUMENT_CHARS:,} characters", model)
         message = replace(message, role="agent", tool_calls=tuple(call for call, _ in calls))
-    text, thought = split_thought(join_surrogates(message.text), is_split=bool(answer.thought))
+    text, thought = split_thought(join_surrogates(message.text), is_split=bool(completion.thought))
     if text != message.text:
         message = replace(message, text=text)
-    thought = answer.thought or thought
-    reason = answer.finish_reason if answer.finish_reason in _FINISH_REASONS else "other"
-    stopped = answer.stopped or _STOPPED.get(reason, "")
+    thought = completion.thought or thought
+    reason = completion.finish_reason if completion.finish_reason in _FINISH_REASONS else "other"
+    stopped = completion.stopped or _STOPPED.get(reason, "")
     if thought and reason == "stop" and not (text or message.tool_calls):
         stopped = "the model only thought, and gave no answer"
-    name = answer.model if isinstance(answer.model, str) else model
+    name = completion.model if isinstance(completion.model, str) else model
     return Completion(
         message=message, usage=usage, model=name, finish_reason=reason, thought=thought, stopped=stopped
     ), impossible

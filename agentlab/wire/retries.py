@@ -33,7 +33,7 @@ _jitter = random.Random()
 class Attempts:
     """Attempts at one call: a first one and at most `retries` more."""
 
-    def __init__(self, retries: int = RETRIES, longest_wait: float | None = None) -> None:
+    def __init__(self, retries: int = RETRIES, max_wait_seconds: float | None = None) -> None:
         self.number = 1
         """Number of the current attempt."""
         self.lost_seconds = 0.0
@@ -41,7 +41,7 @@ class Attempts:
         self._started = 0.0
         self._sent: float | None = None
         self._retries_left = retries
-        self._longest_wait = MAX_RETRY_AFTER_SECONDS if longest_wait is None else longest_wait
+        self._max_wait_seconds = MAX_RETRY_AFTER_SECONDS if max_wait_seconds is None else max_wait_seconds
         self._pauses = self._keys_tried = self._unreadable = 0
         self._requested_seconds = 0.0
 
@@ -97,10 +97,10 @@ class Attempts:
         self._pauses += 1
         pause: float = BACKOFF_SECONDS * 2 ** (self._pauses - 1) * (0.75 + _jitter.random() / 2)
         if error.retry_after is not None:
-            if error.retry_after > self._longest_wait:
-                longest = f"longer than the longest wait ({self._longest_wait:g} s)"
+            if error.retry_after > self._max_wait_seconds:
+                longest = f"longer than the longest wait ({self._max_wait_seconds:g} s)"
                 raise type(error)(f"{error}; it asks to wait {error.retry_after:.0f} s, {longest}") from None
-            requested = min(error.retry_after, self._longest_wait - self._requested_seconds)
+            requested = min(error.retry_after, self._max_wait_seconds - self._requested_seconds)
             self._requested_seconds += requested
             pause = max(pause, requested)
         return pause

@@ -304,7 +304,7 @@ class Workbench:
             conversation=trace.conversation,
             epoch=trace.epoch,
             call_seconds=seconds.call,
-            longest_wait=seconds.wait,
+            max_wait_seconds=seconds.wait,
         )
         has = Has(
             settings=variant.settings,

@@ -91,10 +91,10 @@ class Turns:
         return np.column_stack([f1, random.random(turns) < skill, random.random(turns) < skill, cost])
 
     def paired(self, a: np.ndarray, b: np.ndarray) -> list[PairedMeasure]:
-        size, codes, keys = self.shape.conversations, self.conversation_numbers, self.keys
+        size, clusters, keys = self.shape.conversations, self.conversation_numbers, self.keys
         columns = zip(NAMES, a.T, b.T, strict=True)
         return [
-            PairedMeasure(measure=measure(n), keys=keys, a=x, b=y, conversation_numbers=codes, size=size)
+            PairedMeasure(measure=measure(n), keys=keys, a=x, b=y, conversation_numbers=clusters, size=size)
             for n, x, y in columns
         ]
 
@@ -156,23 +156,25 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
 
 def losses(kind: str, turns: Turns) -> tuple[np.ndarray, np.ndarray, str]:
     """Return both sides of a measure, a number a turn, and its name; `kind` sets the true loss."""
-    random, codes = turns.random, turns.conversation_numbers
+    random, clusters = turns.random, turns.conversation_numbers
     size = turns.shape.conversations
     # A little noise, or what did not break would be `unchanged`, which is not called a pass.
-    ones = 1 - random.uniform(0, 1e-3, len(codes))
+    ones = 1 - random.uniform(0, 1e-3, len(clusters))
     if kind.endswith("break"):
         broken = random.random(size) < float(kind.split()[0]) / 100
-        return ones, (1 - broken)[codes], "answer_f1"
+        return ones, (1 - broken)[clusters], "answer_f1"
     if kind == "10 % lose half":
-        return ones, (1 - 0.5 * (random.random(size) < 2 * MARGIN))[codes], "answer_f1"
+        return ones, (1 - 0.5 * (random.random(size) < 2 * MARGIN))[clusters], "answer_f1"
     if "noise" in kind:
         loss, spread = (0.0, 0.1) if kind.startswith("no loss") else (MARGIN, 0.3)
-        changed = np.clip(random.normal(loss, spread, size), -1, 1)[codes]
+        changed = np.clip(random.normal(loss, spread, size), -1, 1)[clusters]
         return 0.5 + 0.5 * changed, 0.5 - 0.5 * changed, "answer_f1"
     if kind == "5 % lost, turns flip":
-        changed = random.choice([1.0, 0.0, -1.0], len(codes), p=[0.15 + MARGIN, 0.7 - MARGIN, 0.15])
+        changed = random.choice([1.0, 0.0, -1.0], len(clusters), p=[0.15 + MARGIN, 0.7 - MARGIN, 0.15])
         return (changed > 0) + 0.0, (changed < 0) + 0.0, "answer_f1"
-    cost = [np.exp(random.normal(0, 0.4, size))[codes] * np.exp(random.normal(0, 0.4, len(codes))) for _ in range(2)]
+    cost = [
+        np.exp(random.normal(0, 0.4, size))[clusters] * np.exp(random.normal(0, 0.4, len(clusters))) for _ in range(2)
+    ]
     return cost[0], cost[1] * (1 + MARGIN), "cost_usd"
 
 

@@ -74,8 +74,8 @@ def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: 
         for position, result in enumerate([alarm, SignFlips(sums).test().p_adjusted < ALPHA]):
             hits[position] += result[0] if loss else result.any()
         ends += end
-    at_most = (0.0, 1.0) if loss else (0.0, ALPHA)
-    result, fixed = (format_share(int(hit), runs, *at_most) for hit in hits)
+    allowed_shares = (0.0, 1.0) if loss else (0.0, ALPHA)
+    result, fixed = (format_share(int(hit), runs, *allowed_shares) for hit in hits)
     what = f"{loss:.2f} lost" if loss else "false alarms"
     named = f"{size} x 4, {flows * measures} columns"
     return [what, named, result, fixed, f"{ends / runs:.1f}"]

@@ -1,4 +1,4 @@
-"""Every adapter returns valid counts and known words, or an error to retry, for any response of a server."""
+"""Every adapter returns valid counts and known values, or an error to retry, for any response of a server."""
 
 from __future__ import annotations
 

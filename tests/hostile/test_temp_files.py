@@ -29,7 +29,7 @@ MEMORY = True
 
 async def respond(turn, session):
     await session.remember("the secret of Ann")
-    pathlib.Path("begun").write_text(str(os.getpid()))
+    pathlib.Path("started").write_text(str(os.getpid()))
     await asyncio.sleep(60)
 '''
 
@@ -45,7 +45,7 @@ def begin(folder: Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "TMPDIR": str(folder / "tmp"), "AGENTLAB_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "agentlab", "run", "spec.yaml", "--out", "run"]
     running = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: (folder / "begun").exists() or running.poll() is not None)
+    wait_for(lambda: (folder / "started").exists() or running.poll() is not None)
     assert running.poll() is None, running.communicate()
     return running
 
@@ -83,7 +83,7 @@ def test_next_process_removes_files_of_a_killed_one_and_none_in_use(tmp_path):
         file.read_bytes().decode("latin-1") for file in (tmp_path / "tmp" / orphan).rglob("*.sqlite")
     )
     (tmp_path / "tmp" / f"{PREFIX}of-somebody-else").mkdir()
-    (tmp_path / "begun").unlink()
+    (tmp_path / "started").unlink()
     ask = "from agentlab.core.scratch import process_temp_folder as folder; print(folder()); input()"
     env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": env, "text": True}

@@ -148,7 +148,7 @@ WRONG = {
     "a missing column": (lambda rows: rows[3].pop("answer"), "predictions.jsonl:4: answer is missing"),
     "a turn out of range": (lambda rows: rows[3].update(turn=2), ":4: turn 2 is out of range: q1 has 2 turns"),
     "a turn below 0": (lambda rows: rows[3].update(turn=-1), ":4:"),
-    "a system twice": (lambda rows: rows.append(rows[3]), ":49: duplicate answer of once to turn 1 of q1"),
+    "a duplicate row": (lambda rows: rows.append(rows[3]), ":49: duplicate answer of once to turn 1 of q1"),
     "NaN": (lambda rows: rows[3].update(seconds=float("nan")), ":4: not usable: NaN is not JSON"),
     "an unknown conversation": (lambda rows: rows[3].update(conversation="q99"), "'q99'"),
     "a count that is a word": (lambda rows: rows[3].update(llm_calls="one"), ":4: Expected"),

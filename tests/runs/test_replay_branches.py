@@ -22,9 +22,9 @@ def test_branches_that_ask_the_same_get_their_own_answers_back(dataset, tmp_path
             return first, await ask(session, "the same")
 
         async def quick():
-            answers = await ask(session, "the same"), await ask(session, "the same")
+            completions = await ask(session, "the same"), await ask(session, "the same")
             nothing_in_flight.set()
-            return answers
+            return completions
 
         (a, b), (c, d) = await session.parallel(patient(), quick())
         return Reply(text=f"{a} {b} {c} {d}")

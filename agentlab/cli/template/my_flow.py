@@ -15,7 +15,7 @@ async def respond(turn: al.UserTurn, session: al.Session) -> al.Reply:
     system = al.Message(role="system", text=session.prompt("system", passages=listed))
     question = al.Message(role="user", text=turn.text)
     completion = await session.complete([system, *session.load_conversation(), question])
-    answer = completion.text
+    reply = completion.text
     session.save_message("user", turn.text)  # for load_conversation in the next turn
-    session.save_message("agent", answer)
-    return al.Reply(text=answer, citations=al.cite(answer, passages))
+    session.save_message("agent", reply)
+    return al.Reply(text=reply, citations=al.cite(reply, passages))

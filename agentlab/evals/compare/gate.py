@@ -183,7 +183,7 @@ def gate(
 def make_verdict(
     run: StoredRun, baseline: Baseline, primary: tuple[str, ...], verdicts: tuple[MeasureVerdict, ...], **more: Any
 ) -> GateVerdict:
-    """Return the verdict of a gate and count the gate; `more` has further fields."""
+    """Return the verdict of a gate and add the gate to the baseline's count; `more` has further fields."""
     path, header = baseline.path, baseline.header
     figures = [
         (each.flow, each.measure.name, each.a, each.b, each.p) for each in verdicts if each.measure.name != LATENCY

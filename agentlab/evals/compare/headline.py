@@ -263,8 +263,8 @@ class _Field:
             mine = self.means[contrasts[0].flow].get(name)
             theirs = [self.means[contrast.other].get(name) for contrast in contrasts]
             if mine and all(theirs) and all(name in contrast.gains for contrast in contrasts):
-                least = min(other / mine for other in theirs if other)
-                savings[name] = f"{least:.1f} x {words}" if name == LATENCY else f"{1 - 1 / least:.0%} {words}"
+                ratio = min(other / mine for other in theirs if other)
+                savings[name] = f"{ratio:.1f} x {words}" if name == LATENCY else f"{1 - 1 / ratio:.0%} {words}"
         return savings
 
     def _trade(self) -> list[str]:

@@ -7,7 +7,7 @@
 * X is significantly better in a primary measure, or cheaper.
 
 X has to pass each of these tests, so no test is corrected for the others (intersection-union test; Berger,
-Multiparameter hypothesis testing and acceptance sampling, 1982). Everything else is undecided, in numbers.
+Multiparameter hypothesis testing and acceptance sampling, 1982). Everything else is undecided.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def significant_slices(
 ) -> list[Slice]:
     """Return the slices in which a quality of a flow is worse, or with `two_sided` differs, the smallest p first.
 
-    `members` are flows and paired measures, with conversations numbered alike.
+    `members` are flows and paired measures. In all of them a conversation has the same number.
     """
     columns: list[np.ndarray] = []
     slices: list[tuple[str, str, PairedMeasure, np.ndarray, int]] = []

@@ -48,8 +48,8 @@ class MemoryPool:
     async def memory(self, trial: Trial) -> AsyncIterator[tuple[Memory | None, Path | None]]:
         """Yield the trial's memory, and its folder if the data set supplies an initial memory.
 
-        The memory is empty, the initial one of the data set, or for a question a snapshot of the filled one. Raises
-        Stopped if the budget is spent before the memory is filled.
+        The memory is empty or a copy of the initial memory of the data set. For a question it is a snapshot of the
+        filled memory. Raises Stopped if the budget is spent before the memory is filled.
         """
         key = self._key(trial)
         if key is None:

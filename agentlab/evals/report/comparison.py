@@ -41,7 +41,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     if best := comparison.best:
         sets = {quality.name: [asdict(flow) for flow in flows] for quality, flows in best.sets.items()}
         shared["best"] = {"says": str(best), "sets": sets}
-    shared["slices"] = [{**part._asdict(), "says": str(part)} for part in comparison.slices]
+    shared["slices"] = [{**slice_._asdict(), "says": str(slice_)} for slice_ in comparison.slices]
     return {**shared, "pairs": pairs, "primary": list(comparison.primary), "family": comparison.family}
 
 

@@ -89,7 +89,7 @@ class Content:
 
     @property
     def axes(self) -> tuple[str, str]:
-        """Measures that a figure opens on: dollars if every flow has a price, and the measure behind `right`."""
+        """First axes of a figure: dollars, or input tokens if a flow has no price; and the measure behind `right`."""
         has_prices = all(side.run.means[side.flow].get("cost_usd") for side in self.sides)
         qualities = [name for name in (*self.primary, *self.measures) if measure(name).better == "higher"]
         return "cost_usd" if has_prices else "input_tokens", self.verdict.measure or next(iter(qualities), "failed")

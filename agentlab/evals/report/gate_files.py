@@ -42,7 +42,7 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
     kinds = ("worse", "undecided", "unknown") if verdict.result != "regression" or not verdict.stopped else ("worse",)
     open_ = [each for each in verdict.primary_verdicts if each.kind in kinds]
     lines = [str(verdict), *([verdict.stopped] if verdict.stopped else [])]
-    lines += [f"regression in a slice only: {part}" for part in verdict.slices[:MAX_SLICES]]
+    lines += [f"regression in a slice only: {slice_}" for slice_ in verdict.slices[:MAX_SLICES]]
     lines += [f"{each.change}: {each.why}" for each in open_[:MAX_OPEN]]
     if len(open_) > MAX_OPEN:
         lines.append(f"... and {len(open_) - MAX_OPEN} more primary measures")
@@ -110,7 +110,7 @@ def as_json(verdict: GateVerdict) -> dict[str, Any]:
         "exit_code": verdict.exit_code,
         "says": str(verdict),
         **{name: getattr(verdict, name) for name in FIELDS},
-        "slices": [{**part._asdict(), "says": str(part)} for part in verdict.slices],
+        "slices": [{**slice_._asdict(), "says": str(slice_)} for slice_ in verdict.slices],
         "assumed": f"{TEST_ASSUMPTION}; {ESTIMAND}; {ASSUMED_OF_COSTS}",
         "measures": rows,
     }

@@ -28,7 +28,7 @@ class Score:
     """Value of one metric on one turn, with a reason for the reader."""
 
     value: float | None
-    """None if the scorer cannot decide (`measures.ABSTAINING`); the reason says why."""
+    """None if the scorer cannot decide (`measures.ABSTAINING`); `reason` has the cause."""
     reason: str
 
 

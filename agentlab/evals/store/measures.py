@@ -189,7 +189,7 @@ def format_number(value: float | None, sign: str = "") -> str:
 
 
 def turn_name(key: TurnKey) -> str:
-    """Return the name of a turn, which counts from 1."""
+    """Return the name of a turn; its number starts at 1."""
     return f"turn {key[1] + 1} of {key[0]}" + (f" in epoch {key[2]}" if key[2] else "")
 
 

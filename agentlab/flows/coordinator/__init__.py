@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentlab.core.constants import LOOKUP_DOCUMENTS
 from agentlab.core.messages import Reply, UserTurn
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 from agentlab.flows.coordinator.episodes import PROMPTS
 from agentlab.flows.coordinator.llm_coordinator import LLMCoordinator
 from agentlab.flows.coordinator.settings import CoordinatorSettings
@@ -25,7 +25,7 @@ TOOLS = (LOOKUP_DOCUMENTS, "get_current_time", "read_file", "write_file", "searc
 MEMORY = True
 CALLS_PER_TURN = 1.7
 Settings = CoordinatorSettings
-COORDINATOR: Slot[LLMCoordinator] = Slot(lambda session: LLMCoordinator(session.settings))
+COORDINATOR: StateKey[LLMCoordinator] = StateKey(lambda session: LLMCoordinator(session.settings))
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:

@@ -19,7 +19,7 @@ from typing import Any
 from agentlab.core.messages import Fact
 from agentlab.core.schemas import strict_object_schema
 from agentlab.core.scratch import temp_folder_for
-from agentlab.core.slot import Slot
+from agentlab.core.state_key import StateKey
 from agentlab.flows.ego.commands import parse_command
 from agentlab.flows.ego.prompting import ask_for_object, bounded_text_at
 from agentlab.flows.ego.short_term import (
@@ -201,7 +201,7 @@ def _open_memory(session: Session) -> EgoMemory:
     return memory
 
 
-MEMORY: Slot[EgoMemory] = Slot(_open_memory)
+MEMORY: StateKey[EgoMemory] = StateKey(_open_memory)
 
 
 def facts(session: Session) -> list[Fact]:

@@ -44,10 +44,11 @@ class Strategy:
 async def make_plan(
     session: Session, message: str, tools: Sequence[Tool], offer: Offer, earlier: Sequence[str]
 ) -> Strategy:
-    """Return a strategy whose steps name existing tools; repeat the model call with the reason while they do not.
+    """Return a strategy whose steps name existing tools.
 
-    `earlier` lists shortcomings and lessons of earlier attempts. After the last model call, steps with unknown tools
-    are dropped, and the coordinator chooses steps in their place. A named tool that is not among `tools` is offered.
+    If a step names an unknown tool, the model is called again with the reason. After the last call such steps are
+    dropped, and the coordinator chooses others. If a step names a tool of the session that is not among `tools`, the
+    next call offers it. `earlier` lists shortcomings and lessons of earlier attempts.
     """
     lines = list(earlier)
     for attempt in range(1 + session.settings.max_replans):

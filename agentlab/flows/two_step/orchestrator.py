@@ -116,7 +116,7 @@ def personality(session: Session, name: str) -> str:
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """State that the steps of one turn share."""
+    """Values that the steps of one turn share."""
 
     session: Session
     messages: list[Message]

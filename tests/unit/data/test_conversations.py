@@ -76,5 +76,5 @@ def test_public_sets_load(name):
     dataset = load_dataset(PUBLIC / name)
     assert dataset.turns >= 50
     turns = [t for c in dataset.conversations for t in c.turns if t.scored and not t.unanswerable]
-    answers = [answer for turn in turns for answer in turn.reference_answers]
-    assert sum(map(declines, answers)) <= 0.02 * len(answers) + 1, "what counts as declining is drawn too wide"
+    references = [reference for turn in turns for reference in turn.reference_answers]
+    assert sum(map(declines, references)) <= 0.02 * len(references) + 1, "what counts as declining is drawn too wide"

@@ -58,13 +58,13 @@ def test_ends_of_a_score_follow_values_beyond_its_usual_scale():
     assert score_ends(np.array([-3.0, 40.0])) == (-3.0, 40.0)
 
 
-@pytest.mark.parametrize(("size", "least"), [(5, 0.88), (20, 0.90), (60, 0.92)])
-def test_interval_of_skewed_costs_covers_their_mean(size, least):
+@pytest.mark.parametrize(("size", "min_coverage"), [(5, 0.88), (20, 0.90), (60, 0.92)])
+def test_interval_of_skewed_costs_covers_their_mean(size, min_coverage):
     random, covered, runs = np.random.default_rng(size), 0, 300
     for _ in range(runs):
         _, (low, high) = mean_interval(Column(random.lognormal(0, 1, size), np.ones(size)))
         covered += low <= np.exp(0.5) <= high
-    assert covered / runs >= least - 2 * np.sqrt(least * (1 - least) / runs)
+    assert covered / runs >= min_coverage - 2 * np.sqrt(min_coverage * (1 - min_coverage) / runs)
 
 
 def test_costs_that_are_equal_or_mostly_nothing_have_an_interval():

@@ -1,9 +1,9 @@
-"""Session state of a flow or a tool: a typed slot, which keeps its value as long as the conversation.
+"""Session state of a flow or a tool: a typed key, whose value lasts as long as the conversation.
 
-    STATE: Slot[State] = Slot(open_state)
+    STATE: StateKey[State] = StateKey(open_state)
     state = session.state(STATE)
 
-Each slot has its own value, even if two slots have the same type.
+Each key has its own value, even if two keys have the same type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Slot(Generic[T]):
+class StateKey(Generic[T]):
     """Key of a value that each session creates at first use, by `factory(session)`."""
 
     def __init__(self, factory: Callable[[Any], T]) -> None:
