@@ -69,13 +69,13 @@ LINES_OF_A_ROOM = {
 }
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
 LINES_BEYOND_THE_PLAN = {
-    "longer names": 100,
-    "servers": 1_420,
+    "longer names": 24,
+    "servers": 1_397,
     "headline": 306,
-    "own data": 1_590,
-    "look": 90,
-    "graders": 482,
-    "lived with": 399,
+    "own data": 1_594,
+    "look": 125,
+    "graders": 502,
+    "lived with": 408,
 }
 """Lines of code that a body of work may bring beyond the plan of the rooms; each is its number of today."""
 
