@@ -148,14 +148,15 @@ class Chat:
         return self._loop.run_coroutine(self._facts())
 
     def receipts_sync(self, wait_s: float = RECEIPT_SECONDS) -> list[str]:
-        """Return what memory kept since the last call, and why it kept no more, a line each.
+        """Return what `receipts` returns, from any thread but the lab's own."""
+        return self._loop.run_coroutine(self.receipts(wait_s))
+
+    async def receipts(self, wait_s: float = RECEIPT_SECONDS) -> list[str]:
+        """Return what memory kept since the last call, and why it kept no more, a line each; for the lab's own loop.
 
         One more line says, once, that prompts begin to leave out the oldest messages. Waits at most `wait_s` seconds
         for writes in the background.
         """
-        return self._loop.run_coroutine(self._receipts(wait_s))
-
-    async def _receipts(self, wait_s: float) -> list[str]:
         states_fact = False
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._finish_background(), wait_s)

@@ -140,7 +140,7 @@ class TurnView(ipywidgets.VBox):  # type: ignore[misc]
 
     async def show_receipts(self) -> None:
         """Show what memory kept of the turn and what it did not keep."""
-        lines = [] if self.seat.chat is None else await asyncio.to_thread(self.seat.chat.receipts_sync)
+        lines = [] if self.seat.chat is None else await self.seat.chat.receipts()
         self.receipts.value = "".join(render.html_text(line, render.SMALL) for line in lines)
 
     def add_button(self, name: str, tooltip: str, on_click: Callable[[], None]) -> None:
