@@ -2,7 +2,7 @@
 
 `messages`, `events`, `trace`, `stream`: messages and replies; events of a turn; a trace, its sums and its latency; live
 events. `thoughts`: thoughts split from text.
-`protocols`, `slot`: the interfaces of model, embedder, index, memory (with its thresholds of relevance and of
+`protocols`, `state_key`: the interfaces of model, embedder, index, memory (with its thresholds of relevance and of
 duplicates), tool and gateway; state of a session.
 `constants`, `errors`, `version`: names in traces and modes of a run; all exceptions; the version.
 `plugins`: finds flows, providers, tools and scorers by name and imports them.
