@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -110,6 +111,7 @@ def test_run_of_turns_without_waits_can_be_cancelled(tmp_path, scorers):
         def tell(progress):
             if progress.done == 10:
                 started_event.set()
+                time.sleep(0.2)  # on a busy machine all turns are played before the other thread wakes
 
         playing = lab.loop.submit(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
         assert started_event.wait(30)
