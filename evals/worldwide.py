@@ -90,9 +90,10 @@ def compare_with_english(run: Run, languages: Collection[str]) -> Comparison:
     for flow in run.result.flows:
         other = turns_of(run, flow, languages)
         english = {key: values for key, values in turns_of(run, flow, ["en"]).items() if key in other}
-        for key, pair in ((key, (other[key], english[key])) for key in english):  # one side may be undecided
-            if sum(IN_WORDS in values for values in pair) == 1:
-                other[key], english[key] = ({k: v for k, v in values.items() if k != IN_WORDS} for values in pair)
+        for key, values in english.items():
+            if (IN_WORDS in values) != (IN_WORDS in other[key]):  # one side is undecided
+                values.pop(IN_WORDS, None)
+                other[key].pop(IN_WORDS, None)
         sides.append(FlowSides(f"{flow} in English", english, flow, other, (flow, flow)))
     return compare_turns(sides, PRIMARY, latency_is_primary=False)
 

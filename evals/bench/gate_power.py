@@ -91,12 +91,11 @@ class Turns:
         return np.column_stack([f1, random.random(turns) < skill, random.random(turns) < skill, cost])
 
     def paired(self, a: np.ndarray, b: np.ndarray) -> list[PairedMeasure]:
-        size, clusters, keys = self.shape.conversations, self.conversation_numbers, self.keys
-        columns = zip(NAMES, a.T, b.T, strict=True)
-        return [
-            PairedMeasure(measure=measure(n), keys=keys, a=x, b=y, conversation_numbers=clusters, size=size)
-            for n, x, y in columns
-        ]
+        return [self.pair(name, x, y) for name, x, y in zip(NAMES, a.T, b.T, strict=True)]
+
+    def pair(self, name: str, a: np.ndarray, b: np.ndarray) -> PairedMeasure:
+        size, clusters = self.shape.conversations, self.conversation_numbers
+        return PairedMeasure(measure=measure(name), keys=self.keys, a=a, b=b, conversation_numbers=clusters, size=size)
 
 
 def measure_verdict(paired: PairedMeasure, outcome: MeasureOutcome) -> MeasureVerdict:
@@ -105,10 +104,7 @@ def measure_verdict(paired: PairedMeasure, outcome: MeasureOutcome) -> MeasureVe
 
 def verdicts_on(members: list[PairedMeasure]) -> list[MeasureVerdict]:
     tested = run_family_test(members, ALPHA, two_sided=False)
-    return [
-        MeasureVerdict(flow="flow", paired=m, relative_margin=MARGIN, alpha=ALPHA, **outcome._asdict())
-        for m, outcome in zip(members, tested, strict=True)
-    ]
+    return [measure_verdict(m, outcome) for m, outcome in zip(members, tested, strict=True)]
 
 
 def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float, spots: bool = False) -> bool:
@@ -198,24 +194,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
         for _ in range(runs):
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
-            paired = PairedMeasure(
-                measure=measure(name),
-                keys=turns.keys,
-                a=a,
-                b=b,
-                conversation_numbers=turns.conversation_numbers,
-                size=size,
-            )
-            passed += (
-                MeasureVerdict(
-                    flow="flow",
-                    paired=paired,
-                    relative_margin=MARGIN,
-                    alpha=ALPHA,
-                    **MeasureOutcome(None, None, 1)._asdict(),
-                ).kind
-                == "pass"
-            )
+            passed += measure_verdict(turns.pair(name, a, b), MeasureOutcome(None, None, 1)).kind == "pass"
         yield format_share(passed, runs, 0.0, 1.0 if kind in POWER else ALPHA)
 
 

@@ -131,10 +131,12 @@ def message_section(rows: Sequence[Row]) -> list[str]:
 def reply_section(rows: Sequence[Row]) -> list[str]:
     cells = []
     for name, group in by_language(rows).items():
-        graded, worded = grade_replies(group), grade_replies(group, is_refusal_by_wording)
+        graded, alone = grade_replies(group), ""
         kappa = kappa_cell(graded.labels, graded.is_positive)
         counts = [graded.missed.with_interval(), graded.false.with_interval()]
-        alone = f"{worded.decided}, {worded.kappa:.2f}" if name == "en" else ""
+        if name == "en":
+            worded = grade_replies(group, is_refusal_by_wording)
+            alone = f"{worded.decided}, {worded.kappa:.2f}"
         cells.append([name, graded.decided, kappa, *counts, alone])
     extra = "Other languages are read by the extra `languages`" if MULTILINGUAL else "The extra `languages` is missing"
     return [
@@ -151,9 +153,7 @@ def validated_languages() -> list[str]:
     rows = [row for row in read("replies", "both") if row["half"] != "build"]
     groups = {name: group for name, group in by_language(rows).items() if name in LANGUAGES}
     return [
-        name
-        for name, group in groups.items()
-        if len(group) < MIN_REPLIES or not grade_replies(group).kappa < MIN_KAPPA  # unknown without the extra
+        name for name, group in groups.items() if len(group) < MIN_REPLIES or not grade_replies(group).kappa < MIN_KAPPA
     ]
 
 
@@ -269,6 +269,8 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="print the texts that a decision gets wrong, too")
     parser.add_argument("--write", action="store_true", help="write results/labels.md instead of printing")
     options = parser.parse_args()
+    if options.validated and not MULTILINGUAL:
+        parser.error("--validated measures other languages by the extra `languages`, which is not installed")
     if options.validated:
         line = f"validated: [{', '.join(validated_languages())}]"
         text = re.sub(r"(?m)^validated: .*$", line, REFUSALS.read_text(encoding="utf-8"))

@@ -21,10 +21,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import yaml
 from labelled import Fraction, read, table
 
 import agentlab as al
+from agentlab.cli.commands import spec_overrides
 from agentlab.core.messages import Reply, UserTurn
 from agentlab.flows import chatbox
 from agentlab.session.session import Session
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--model", help="model that may write (default: a scripted one, which writes nothing)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of chatbox")
     options = parser.parse_args()
-    settings = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in options.set)}
+    settings = spec_overrides(options, ())
     rules = {"model": al.Scripted(["null"], loop=True), "mode": "live"}
     model = {"model": options.model, "mode": "auto", "recordings": "results/memory_writes"} if options.model else rules
     with tempfile.TemporaryDirectory() as scratch:

@@ -87,6 +87,8 @@ def main() -> None:
         written.mkdir()
         folders = [statements(written) if name == "statements" else Path(name) for name in options.datasets]
         folders = [folder for folder in folders if (folder / "conversations.jsonl").is_file()]
+        if not folders:
+            parser.error("no data set: none of these folders has a conversations.jsonl")
         head = ["set", "turns", "without a plan", "with a reference", "of these without a plan"]
         print("\n".join(table(head, map(counts_of, folders))))
         for folder in folders if options.run else ():

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-JUDGED = "agentlab.evals.stats", "agentlab.evals.compare", "rates"
+JUDGED = "agentlab.evals.stats", "agentlab.evals.compare", "agentlab.evals.store.measures", "rates"
 """Prefixes of the modules that make the rates."""
 
 

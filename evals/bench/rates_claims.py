@@ -160,8 +160,8 @@ def _interval_rows() -> list[Row]:
 SECTIONS = (
     Section(
         "Claims of a difference",
-        "Rates at which B is said to differ, and in which words. Equal: both means are the same, so that `on average`"
-        " is false; promised from 20 conversations on: .06 at most, costs with a standard deviation of 1 .08. A"
+        "Rates at which the software calls B different, by its words. If both means are equal, `on average` is false."
+        " From 20 conversations on its rate is .06 at most, and .08 for costs with a standard deviation of 1. A"
         " collapse that no conversation shows is excluded only by `whatever was not seen`. Differ: `more often` is the"
         " power of the sign flips. `on average` loses .10 of it at most at 30 conversations and an effect of .13, and"
         " .02 at 60 and .08. `whatever was not seen` promises no power: at 30 conversations it needs an observed"

@@ -31,7 +31,6 @@ from agentlab.evals.compare.paired import PairedMeasure
 from agentlab.evals.compare.sequential_gate import LOOKS
 from agentlab.evals.stats.sequential import alarms, e_value_against_margin, planned_looks
 from agentlab.evals.stats.sign_flips import SignFlips
-from agentlab.evals.store.measures import measure
 
 CASES = (
     *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),
@@ -94,14 +93,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
         for _ in range(runs):
             turns = Turns(Shape("", size, lengths), random)
             a, b, name = losses(kind, turns)
-            paired = PairedMeasure(
-                measure=measure(name),
-                keys=turns.keys,
-                a=a,
-                b=b,
-                conversation_numbers=turns.conversation_numbers,
-                size=size,
-            )
+            paired = turns.pair(name, a, b)
             margin = MARGIN * float(a.mean()) if name == "cost_usd" else MARGIN
             reach, widest = np.full(size, paired.max_change[0]), float(paired.counts.max())
             if name == "cost_usd":

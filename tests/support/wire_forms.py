@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-WIRE = Path(__file__).parents[1] / "contract" / "wire"
+from support.paths import TESTS
+
+WIRE = TESTS / "contract" / "wire"
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
