@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 
 import agentlab as al
 from agentlab.cli.parser import main
-from agentlab.core.errors import ContentFiltered
-from agentlab.core.messages import Completion, Message, Usage
+from agentlab.core.errors import ContentFiltered, ToolError
+from agentlab.core.messages import Completion, Message, ToolCall, Usage
 from agentlab.evals.compare.causes import RULES
 from agentlab.lab.run import Run
 from agentlab.models.scripted import Scripted
@@ -149,3 +150,17 @@ def test_every_label_names_a_cause_that_a_rule_can_give():
     labels = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(labels) >= 100
     assert {label["cause"] for label in labels} <= {*RULES, "right"}
+
+
+def test_a_call_that_was_cut_off_is_a_cause_on_the_page(tmp_path, own_home):
+    async def flow(turn, session):
+        await session.complete(turn.text, phase="tool_args")
+        with contextlib.suppress(ToolError):
+            await session.call_tool(ToolCall(id="x", name="lookup_documents", malformed='{"query": "ba'))
+        return al.Reply(text="100 grams")
+
+    run = played(tmp_path, WEIGHT, flow, finish="length")
+    assert list(run.causes().cause) == ["cut off"]
+    assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
+    page = (tmp_path / "run.html").read_text()
+    assert '"call cut off"' in page and '"cut at ' not in page

@@ -313,7 +313,8 @@ class MeasureVerdict:
     def why(self) -> str:
         """Return the verdict with its figures as a sentence; for measures with a margin."""
         if self.loss is None:
-            return "undecided: unknown in this run, known in the baseline"
+            hidden = f"one side leaves all {self.paired.left_out} turns undecided" if self.paired.left_out else ""
+            return f"undecided: {hidden or 'unknown in this run, known in the baseline'}"
         if self.kind == "unchanged":
             return f"unchanged on these {self.n} turns"
         change = f"{'worse' if self.loss > 0 else 'better'} by {format_number(abs(self.loss))}"

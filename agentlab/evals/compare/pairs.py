@@ -171,8 +171,7 @@ def _primary(run: StoredRun) -> tuple[str, ...]:
 
 
 def _flow(flows: Mapping[str, dict[TurnKey, Values]], label: str, run: StoredRun) -> dict[TurnKey, Values]:
-    if label not in flows:
-        raise RunError(f"{run.path}: {plugins.unknown_name('flow of this run', label, flows)}")
+    plugins.check_names("flow of this run", [label], flows, f"{run.path}: ", RunError)
     return flows[label]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from agentlab.core.constants import NOT_RECORDED
-from agentlab.core.events import ANSWERING, PHASES, Event, ModelCall, Notice, Step, shorten, to_row
+from agentlab.core.events import PHASES, Event, Notice, Step, shorten, to_row
 from agentlab.core.messages import Request, ToolSpec, to_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
@@ -28,6 +27,7 @@ from agentlab.evals.report.packing import TextPool, deflated
 from agentlab.evals.report.show import expected
 from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.statistics import Interval, by_cluster
+from agentlab.evals.store.fold import recording_misses, reply_calls
 from agentlab.evals.store.measures import TurnKey, Values, in_order, measure
 from agentlab.evals.store.rows import TrialKey, TurnRow
 from agentlab.evals.store.run import StoredRun
@@ -267,31 +267,38 @@ def _expected_kind(turn: Turn) -> str:
 
 def _causes_of(run: StoredRun) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
     """Yield trial, turn, and kind and text of each cause. Each trace is decoded once, as the ledger holds the last."""
-    unread = dict.fromkeys(row.trial for row in run.map_turns())
+    unread: dict[TrialKey, set[int]] = defaultdict(set)
+    for row in run.map_turns():
+        unread[row.trial].add(row.turn)
+    cut: set[tuple[TrialKey, int]] = set()
     for each in causes(run):
         trial = each.flow, each.conversation, each.epoch
-        if trial in unread:
-            yield from _cut_or_missing(run, trial)
-            del unread[trial]
+        for marked in _cut_or_missing(run, trial, unread.pop(trial, ())):
+            if marked[2][0] == TRUNCATED:
+                cut.add(marked[:2])
+            yield marked
         if each.cause == "error":
             yield trial, each.turn, ("failed", shorten(each.why, 160))
         elif each.cause != TRUNCATED:
             yield trial, each.turn, (each.cause, RULES[each.cause][1])
-    for trial in unread:
-        yield from _cut_or_missing(run, trial)
+        elif (trial, each.turn) not in cut:
+            yield trial, each.turn, ("call cut off", RULES[TRUNCATED][1])
+    for trial, turns in unread.items():
+        yield from _cut_or_missing(run, trial, turns)
 
 
-def _cut_or_missing(run: StoredRun, trial: TrialKey) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
-    """Yield what `_causes_of` does, for replies that ended at max_tokens and calls that are not recorded."""
-    replies: dict[int, ModelCall] = {}
-    trace = run.traces.get(trial)
-    for event in trace.events if trace else ():
-        if isinstance(event, ModelCall) and event.phase in ANSWERING:
-            replies[event.turn] = event
-        if isinstance(event, Notice) and event.name == NOT_RECORDED:
-            yield trial, event.turn, ("not recorded", str(event.data.get("cause", "")) or shorten(event.text))
-    for turn, call in replies.items():
-        if call.stop == "length":
+def _cut_or_missing(
+    run: StoredRun, trial: TrialKey, turns: Collection[int]
+) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
+    """Yield what `_causes_of` does, for replies of `turns` that ended at max_tokens and calls that are not recorded."""
+    trace = run.traces.get(trial) if turns else None
+    if trace is None:
+        return
+    for miss in recording_misses(trace):
+        if miss.turn in turns:
+            yield trial, miss.turn, ("not recorded", str(miss.data.get("cause", "")) or shorten(miss.text))
+    for turn, call in reply_calls(trace).items():
+        if turn in turns and call.stop == "length":
             yield trial, turn, (TRUNCATED, f"cut at {call.request.max_tokens} tokens")
 
 

@@ -74,8 +74,7 @@ class FlowFold:
             self.phases[phase].append(part)
         if "fallback" in costs.phases:
             self.counts["fallbacks"] += len({event.turn for event in trace.events if event.phase == "fallback"})
-        replies = {e.turn: e for e in trace.events if isinstance(e, ModelCall) and e.phase in ANSWERING}
-        self.stopped.update(call.stop for call in replies.values() if call.stop)
+        self.stopped.update(call.stop for call in reply_calls(trace).values() if call.stop)
         self.counts["can_search"] += any(map(_can_search, trace.events))
         live = {event.origin for event in trace.events} == {"live"}
         self.billed.append(costs.totals if live else billed_totals(trace.events))
@@ -152,6 +151,11 @@ class Fold:
     def merge(self, flows: Mapping[str, FlowFold]) -> None:
         for label, flow in flows.items():
             self.flows[label].merge(flow)
+
+
+def reply_calls(trace: Trace) -> dict[int, ModelCall]:
+    """Return the last call of each turn that wrote a reply."""
+    return {e.turn: e for e in trace.events if isinstance(e, ModelCall) and e.phase in ANSWERING}
 
 
 def recording_misses(trace: Trace) -> list[Notice]:
