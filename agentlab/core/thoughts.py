@@ -35,7 +35,8 @@ _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assist
 """Harmony without its special tokens, which many tokenizers leave out."""
 _TOOL_MARKUP = re.compile(
     r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_CALLS\]\s*(?=[\[{\w])|<function=[\w.-]+>"
-    r"|<\|python_tag\|>|<TOOLCALL>\s*(?=\[)|functools\s*(?=\[\{)|<function_calls?>\s*(?=[{\[<])|<(?:[\w-]+:)?(?:invoke|tool_call)\b[^>]*>\s*(?=[{<])"
+    r"|<\|python_tag\|>|<TOOLCALL>\s*(?=\[)|functools\s*(?=\[\{)"
+    r"|<function_calls?>\s*(?=[{\[<])|<(?:[\w-]+:)?(?:invoke|tool_call)\b[^>]*>\s*(?=[{<])"
     r"|<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)[|\uff5c]>|<\|tool_call\|?>\s*(?=[{\[]|call:)"
     r"|<[|\uff5c]DSML[|\uff5c]\w+|<\|(?:start\|>\s*assistant\s+to=|channel\|>\s*\w+\s+to=)"
 )

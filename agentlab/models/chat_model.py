@@ -76,10 +76,7 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
         return read
 
     def parse(self, raw: ChatReader, request: Request) -> Completion:
-        try:
-            return raw.completion({wired: name for name, wired in wired_tools(request).items()})
-        except ModelError as problem:
-            raise type(problem)(str(problem), self.name) from None
+        return raw.completion({wired: name for name, wired in wired_tools(request).items()})
 
     def format_tool_result(self, call_id: str, name: str, result: str) -> dict[str, Any]:
         return {"role": "tool", "content": result, "tool_call_id": wire_id(call_id)}

@@ -162,10 +162,11 @@ class ChatReader:
         return read_chunks([beginning])
 
     def _add(self, chunk: Chunk) -> None:
+        wrapped = None if chunk.choices else chunk.data or chunk.result
+        if isinstance(wrapped, dict) and "choices" in wrapped:
+            chunk = msgspec.convert(wrapped, Chunk)
         if problem := reported_problem(chunk):
             raise self._fail(problem)
-        if not chunk.choices and isinstance(wrapped := chunk.data or chunk.result, dict) and "choices" in wrapped:
-            chunk = msgspec.convert(wrapped, Chunk)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
         if chunk.usage is not None:
@@ -295,10 +296,10 @@ def reported_problem(chunk: Chunk) -> Any:
     is_fine = isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
     if error and not (is_fine and (chunk.choices or not chunk.error)):
         return error
-    if not chunk.choices and isinstance(chunk.message, dict):
+    if isinstance(chunk.message, dict) and not chunk.choices:
         raise BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
-    words = chunk.message or chunk.detail or chunk.errors or chunk.msg
-    is_error = isinstance(words, (str, list)) and not (chunk.choices or chunk.data or chunk.result)
+    words = None if chunk.choices else chunk.message or chunk.detail or chunk.errors or chunk.msg
+    is_error = words and isinstance(words, (str, list)) and chunk.code not in (0, "0")
     return {"code": chunk.code, "message": words} if is_error else None
 
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from agentlab.core.errors import ServerFault, Unreachable, UnreadableAnswer
+from agentlab.core.errors import ModelError, ServerFault, Unreachable, UnreadableAnswer
 from agentlab.core.messages import Completion, Request, Usage
 from agentlab.core.protocols import Emit
 
@@ -108,6 +108,10 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
                 return self.parse(await self.call(wired, emit_text), request)
         except TimeoutError:
             raise Unreachable("no answer in time", self.name) from None
+        except ModelError as problem:
+            if not problem.model and problem is not own:
+                problem.model, problem.args = self.name, (f"{self.name}: {problem}",)
+            raise
         except UNREADABLE as problem:
             if problem is own:
                 raise

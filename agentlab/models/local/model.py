@@ -167,7 +167,12 @@ class LocalModel(Provider[Exchange, Exchange]):
                 path = await asyncio.to_thread(self._launch)
                 if self._trial is None:
                     self._trial = read_template(self.name, await self._properties())
-                    self._trial = await load_or_run(path, self._trial, self._try)
+                    try:
+                        self._trial = await load_or_run(path, self._trial, self._try)
+                    except BaseException:
+                        self._trial = None  # the next start tries it again
+                        await self.close()
+                        raise
                     log.info("%s: %s", self.name, self._trial)
 
     async def _try(self, request: Request, in_template_form: bool) -> Completion:
@@ -233,10 +238,7 @@ class LocalModel(Provider[Exchange, Exchange]):
         return wired
 
     def parse(self, raw: Exchange, request: Request) -> Completion:
-        try:
-            completion = raw.chat.completion({wired: name for name, wired in wired_tools(request).items()})
-        except errors.ModelError as problem:
-            raise type(problem)(str(problem), self.name) from None
+        completion = raw.chat.completion({wired: name for name, wired in wired_tools(request).items()})
         completion = replace(completion, model=self._model)
         if raw.own_form is None:
             return completion

@@ -7,6 +7,7 @@ result is written to `trials/` in AGENTLAB_HOME, by the content of the file. `ag
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlab.core.errors import ModelError
+from agentlab.core.errors import ModelError, Unreachable
 from agentlab.core.files import open_regular_file, write_atomically
 from agentlab.core.messages import Completion, Message, Request, ToolSpec
 from agentlab.models.provider import UNREADABLE
@@ -29,7 +30,7 @@ _TOOL = ToolSpec(
 )
 _QUESTION = "What is the weather in Bern?"
 _REQUEST = Request(messages=(), tools=(_TOOL,), temperature=0.0, seed=7, max_tokens=96)
-_METADATA_BYTES = 2**25
+_METADATA_BYTES, _TAIL_BYTES = 2**25, 2**20
 _EDITION = "2"
 """Folder of the results; another name when the trial makes other calls."""
 Ability = Literal["calls no tools", "calls tools, but not when it should", "calls tools"]
@@ -75,9 +76,12 @@ def file_id(file: Path) -> str:
 
 
 def _stored(file: Path) -> Path:
-    """Return the path of a file's result; the hash covers its chat template and its first tensors."""
+    """Return the path of a file's result; the hash covers its chat template, and its first and last tensors."""
     with open_regular_file(file) as opened:
-        return home() / "trials" / _EDITION / f"{hashlib.sha256(opened.read(_METADATA_BYTES)).hexdigest()[:24]}.json"
+        content = hashlib.sha256(opened.read(_METADATA_BYTES))
+        opened.seek(-min(_TAIL_BYTES, file.stat().st_size), os.SEEK_END)
+        content.update(opened.read())
+    return home() / "trials" / _EDITION / f"{content.hexdigest()[:24]}.json"
 
 
 def stored_trials() -> list[Trial]:
@@ -120,6 +124,8 @@ async def _ability(ask: Callable[[Request, bool], Awaitable[Completion]], in_tem
         request = replace(_REQUEST, messages=(Message(role="user", text=text),), tool_choice=choice)
         try:
             made = (await ask(request, in_template_form)).message.tool_calls
+        except Unreachable:
+            raise
         except (ModelError, *UNREADABLE):
             return False
         return bool(made) and all(call.name == _TOOL.name and call.malformed is None for call in made)
