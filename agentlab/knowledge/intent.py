@@ -54,7 +54,8 @@ def read_intent(message: str) -> Intent:
 
 def names_a_change(message: str) -> bool:
     """Return True if a message names a change in one of the languages, as in `moved to Friday` or `no longer`."""
-    return any(changes.search(_normalise(message)) for changes in _CHANGES)
+    text = _normalise(message)
+    return any(changes.search(text) for changes in _CHANGES)
 
 
 def ends_in_question(reply: str) -> bool:

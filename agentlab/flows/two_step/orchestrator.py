@@ -262,14 +262,13 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         return
     guidance = Message(role="system", text=session.prompt("memory_guidance"))
     messages = [*turn.messages, guidance, *turn.memory_context]
-    by_rules, arguments = _write_by_rules(turn)
-    tool = find_tool(tools, by_rules) if turn.own_words else None
+    tool, arguments = _write_by_rules(turn, tools) if turn.own_words else (None, {})
     tool = tool or await get_next_action(session, messages, tools, "memory_write")
     if tool is None:
         return
     failures: list[Message] = []
     for attempt in range(1 + session.settings.final_memory_retry):
-        if turn.own_words and not failures:
+        if arguments and not failures:
             call = ToolCall(id=session.new_id("call"), name=tool.name, arguments=arguments)
             use = await run_call(session, call, (tool.name,))
         else:
@@ -283,16 +282,19 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
     turn.add("system", use.for_history())
 
 
-def _write_by_rules(turn: PreparedTurn) -> tuple[str, dict[str, str]]:
+def _write_by_rules(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> tuple[ToolSpec | None, dict[str, str]]:
     """Return the tool that stores the user's own words, and its arguments: an update of a fact that they correct."""
     settings, words = turn.session.settings, turn.own_words
+    save, update = find_tool(tools, SAVE_MEMORY), find_tool(tools, UPDATE_MEMORY)
     min_score = settings.change_min_score if names_a_change(words) else settings.near_min_score
     own = [fact for fact in turn.facts if fact.about == turn.session.speaker]
     near = [fact for fact in own if min_score is not None and (fact.score or 0.0) >= min_score]
     current = near[0].text.partition(BEFORE)[0] if near else ""
-    if not near or words_of(current) == words_of(words):
-        return SAVE_MEMORY, {"content": near[0].text if near else words}
-    return UPDATE_MEMORY, {"memory_id": near[0].id, "new_content": f"{words}{BEFORE}{current})"}
+    if near and words_of(current) == words_of(words):
+        words = near[0].text
+    elif near and update is not None:
+        return update, {"memory_id": near[0].id, "new_content": f"{words}{BEFORE}{current})"}
+    return save, {"content": words} if save else {}
 
 
 async def _reply_natively(turn: PreparedTurn, base: Sequence[Message]) -> str:

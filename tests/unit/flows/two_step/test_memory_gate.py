@@ -17,10 +17,10 @@ FACT, QUESTION = "I moved to Rome.", "What time is it?"
 EMBEDDED = "local/qwen2.5-coder-0.5b"
 
 
-async def respond(memory, text, replies, name="scripted", speaker="", **settings):
+async def respond(memory, text, replies, name="scripted", speaker="", tools=(save_memory, update_memory), **settings):
     """Play a turn of chatbox with `speaker` on the model `name`; return its session and model."""
     model = Scripted(replies, name=name)
-    session = session_over(chatbox, model, tools=(save_memory, update_memory), memory=memory, **settings)
+    session = session_over(chatbox, model, tools=tools, memory=memory, **settings)
     session.begin_turn(1, speaker)
     await chatbox.respond(UserTurn(text=text), session)
     return session, model
@@ -65,6 +65,12 @@ async def test_rules_write_a_correction_before_the_old_words(memory, text, store
     session, _ = await respond(memory, text, ["Fine."], memory_gate="rules")
     assert [fact.text for fact in await memory.facts()] == stored
     assert phases(session) == ["answer"], "no model call writes"
+
+
+async def test_without_a_tool_that_updates_a_correction_is_saved_in_the_users_own_words(memory):
+    await respond(memory, STORED, ["Fine."], memory_gate="rules")
+    session, _ = await respond(memory, MOVED, ["Fine."], memory_gate="rules", tools=(save_memory,))
+    assert MOVED in [fact.text for fact in await memory.facts()] and phases(session) == ["answer"]
 
 
 async def test_a_second_correction_drops_the_oldest_words_and_a_repetition_changes_nothing(memory):
