@@ -15,7 +15,7 @@ from typing import Any
 
 from agentlab.core.files import read_text
 from agentlab.core.plugins import unknown_name
-from agentlab.core.strict_json import parse_yaml
+from agentlab.core.strict_json import load_own_yaml
 
 ROLES = (
     *("user", "answers", "id", "conversation", "turn", "speaker", "category", "unanswerable", "answerable"),
@@ -35,7 +35,7 @@ _SAMPLE_ROWS = 500
 
 @functools.cache
 def _lists() -> dict[str, Any]:
-    lists: dict[str, Any] = parse_yaml(read_text(Path(__file__).parent / "column_names.yaml"))
+    lists: dict[str, Any] = load_own_yaml(read_text(Path(__file__).parent / "column_names.yaml"))
     return lists
 
 

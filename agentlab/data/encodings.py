@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentlab.core.files import read_text
-from agentlab.core.strict_json import parse_yaml
+from agentlab.core.strict_json import load_own_yaml
 
 _CODE_PAGES = (1252, 1250, 1251, 932, 949, 1253, 1254, 1255, 1256, 850)
 _LEGACY = [*(f"cp{page}" for page in _CODE_PAGES), "koi8_r", "euc_jp", "gb18030", "big5", "mac_roman"]
@@ -50,7 +50,7 @@ def _guesses(data: bytes) -> Iterator[str]:
     sample = b"\n".join(re.findall(rb"[^,;\t\n]*[\x80-\xff][^,;\t\n]*", data[:_SAMPLE_BYTES]))
     best = from_bytes(sample, cp_isolation=_LEGACY).best() or from_bytes(sample).best()
     counted = best and best.encoding
-    for sign in parse_yaml(read_text(Path(__file__).parent / "encoding_signs.yaml")):
+    for sign in load_own_yaml(read_text(Path(__file__).parent / "encoding_signs.yaml")):
         read = sample.decode(sign["read"], "ignore")
         if sign.get("counted", counted) == counted and re.search(sign["signs"], read):
             yield sign["encoding"]

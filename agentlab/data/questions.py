@@ -66,7 +66,7 @@ def read_questions(
         if not table.rows:
             raise ValueError("the file contains no rows")
         roles = guess_columns(table.header, table.rows, columns or {})
-        reader = _Reader(path.name, roles, table.rows, split, documents)
+        reader = _Reader(path.name, roles, table.header, table.rows, split, documents)
         if not (conversations := reader.conversations()):
             causes = ", ".join(cause.removeprefix("not taken, ") for cause in reader.problems)
             raise ValueError(f"no row has a question in {roles['user'][0]!r} ({causes}); name it: --column user=NAME")
@@ -95,7 +95,13 @@ class _Reader:
     """Makes conversations from rows; `problems` lists the rows of each value that is left out, by cause."""
 
     def __init__(
-        self, file: str, roles: Mapping[str, list[str]], rows: Rows, split: str | None, documents: Sequence[Document]
+        self,
+        file: str,
+        roles: Mapping[str, list[str]],
+        header: Sequence[str],
+        rows: Rows,
+        split: str | None,
+        documents: Sequence[Document],
     ) -> None:
         self._file = file
         self._roles = roles
@@ -106,8 +112,9 @@ class _Reader:
                 self._names[each.casefold()].add(doc_id)
         self.problems: dict[str, list[int]] = defaultdict(list)
         self.remarks = {} if documents else {"document": "; not used without --documents"}
-        columns = dict.fromkeys(name for _, row in rows for name in row if name not in roles.get("answers", ()))
-        self._options = {match[1].casefold(): name for name in columns if (match := _OPTION.fullmatch(name))}
+        used = {name for names in roles.values() for name in names}
+        options = {m[1].casefold(): name for name in header if name not in used and (m := _OPTION.fullmatch(name))}
+        self._options = options if options.keys() & {"a", "0", "1"} else {}  # `3. Notes` alone is no choice
         self._separator = None if split == "none" else split or self._usual_separator()
 
     def conversations(self) -> list[Conversation]:

@@ -174,7 +174,7 @@ def _transposed(value: Any) -> Any:
     """Return the rows of an object that has a list or object of equal length for each column, as pandas writes it."""
     columns = list(value.values()) if isinstance(value, dict) and names_of_columns(value) > 1 else []
     if isinstance(value, dict) and all(isinstance(value.get(key), list) for key in ("columns", "data")):
-        value, rows = value["columns"], value["data"]
+        value, rows = [str(c.get("name", c) if isinstance(c, dict) else c) for c in value["columns"]], value["data"]
     elif columns and all(isinstance(each, (list, dict)) and len(each) == len(columns[0]) for each in columns):
         rows = list(zip(*(each.values() if isinstance(each, dict) else each for each in columns), strict=True))
     else:
@@ -216,7 +216,8 @@ def _table_of_objects(objects: Iterable[tuple[int, Any]], notes: list[str]) -> T
 def literal(text: str) -> Any:
     """Return the list, object or quoted text that a cell holds as JSON or as Python writes it; None for plain text."""
     is_literal = re.match(r'[\[{].*[\]}]$|".*"$', text[:_MAX_LITERAL_CHARS], re.DOTALL)
-    for parse in (json.loads, ast.literal_eval) if is_literal else ():
+    # Python would join two quoted texts.
+    for parse in (json.loads, ast.literal_eval)[: 1 if text[0] == '"' else 2] if is_literal else ():
         try:
             return value if isinstance(value := parse(text), (list, dict, str)) else None
         except (ValueError, SyntaxError, MemoryError, RecursionError):

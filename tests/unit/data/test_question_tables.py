@@ -205,3 +205,16 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(MissingExtra, match=r"agentlab-harness\[documents\]"):
         read_questions(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "1. Question;2. Answer;3. Notes\nHow many?;3;see page 1\n"),
+        ("a.json", '{"columns": [{"name": "question"}, {"name": "answer"}], "data": [["How many?", "3"]]}'),
+    ],
+)
+def test_numbered_columns_are_no_choices_and_columns_may_be_objects(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    [conversation] = read_questions(tmp_path / name).conversations
+    assert [(turn.user, turn.reference_answers) for turn in conversation.turns] == [("How many?", ["3"])]
