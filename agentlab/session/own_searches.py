@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -52,9 +53,11 @@ def as_passage(item: Any, documents: Iterable[IndexedDocument]) -> Passage:
     document = next((each for each in documents if each.doc_id == str(doc_id)), None)
     if not isinstance(doc_id, (str, int)) or (document is None and "text" not in fields):
         raise ConfigError(f"a search found {item!r:.100}, which is no document of the data set; add doc_id and text")
+    if not isinstance(fields.get("text", ""), (str, int, float)):
+        raise ConfigError(f"a search found {item!r:.100}, whose text is no text")
     title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
     name, score = str(fields.get("id") or doc_id), fields.get("score")
     if "text" in fields and name == str(doc_id):  # two passages of one document need two ids
         name = f"{name}#{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"
-    score = score if isinstance(score, (int, float)) else None
+    score = float(score) if isinstance(score, numbers.Real) else None
     return Passage(id=name, doc_id=str(doc_id), title=title, text=text, start=0, end=len(text), score=score)
