@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agentlab.core.errors import DatasetError
-from agentlab.data.columns import ROLES, Rows, guess_columns, plain, words
+from agentlab.data.columns import ROLES, guess_columns, plain, words
 from agentlab.data.conversations import INGEST_PREFIX, Conversation, Turn
 from agentlab.data.documents import Document
 from agentlab.data.markup import read_html
-from agentlab.data.tables import literal, read_table
+from agentlab.data.tables import Table, literal, read_table
 
 _MAX_LISTED_ROWS = 8
 SEPARATORS = ("||", "|", ";", "\n", " / ")
@@ -66,7 +67,7 @@ def read_questions(
         if not table.rows:
             raise ValueError("the file contains no rows")
         roles = guess_columns(table.header, table.rows, columns or {})
-        reader = _Reader(path.name, roles, table.header, table.rows, split, documents)
+        reader = _Reader(path.name, roles, table, split, documents)
         if not (conversations := reader.conversations()):
             causes = ", ".join(cause.removeprefix("not taken, ") for cause in reader.problems)
             raise ValueError(f"no row has a question in {roles['user'][0]!r} ({causes}); name it: --column user=NAME")
@@ -95,25 +96,19 @@ class _Reader:
     """Makes conversations from rows; `problems` lists the rows of each value that is left out, by cause."""
 
     def __init__(
-        self,
-        file: str,
-        roles: Mapping[str, list[str]],
-        header: Sequence[str],
-        rows: Rows,
-        split: str | None,
-        documents: Sequence[Document],
+        self, file: str, roles: Mapping[str, list[str]], table: Table, split: str | None, documents: Sequence[Document]
     ) -> None:
         self._file = file
         self._roles = roles
-        self._rows = rows
+        self._rows = table.rows
         self._names: dict[str, set[str]] = defaultdict(set)
         for doc_id, title in ((document.doc_id, document.title) for document in documents):
             for each in (doc_id, PurePosixPath(doc_id).name, PurePosixPath(doc_id).stem, title):
                 self._names[each.casefold()].add(doc_id)
         self.problems: dict[str, list[int]] = defaultdict(list)
         self.remarks = {} if documents else {"document": "; not used without --documents"}
-        used = {name for names in roles.values() for name in names}
-        options = {m[1].casefold(): name for name in header if name not in used and (m := _OPTION.fullmatch(name))}
+        free = [name for name in table.header if name not in chain.from_iterable(roles.values())]
+        options = {match[1].casefold(): name for name in free if (match := _OPTION.fullmatch(name))}
         self._options = options if options.keys() & {"a", "0", "1"} else {}  # `3. Notes` alone is no choice
         self._separator = None if split == "none" else split or self._usual_separator()
 

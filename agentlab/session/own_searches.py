@@ -51,10 +51,9 @@ def as_passage(item: Any, documents: Iterable[IndexedDocument]) -> Passage:
     fields = dict(item) if isinstance(item, Mapping) else {"doc_id": item}
     doc_id = fields.get("doc_id", fields.get("id"))
     document = next((each for each in documents if each.doc_id == str(doc_id)), None)
-    if not isinstance(doc_id, (str, int)) or (document is None and "text" not in fields):
+    is_text = isinstance(fields.get("text", ""), (str, int, float))
+    if not isinstance(doc_id, (str, int)) or not is_text or (document is None and "text" not in fields):
         raise ConfigError(f"a search found {item!r:.100}, which is no document of the data set; add doc_id and text")
-    if not isinstance(fields.get("text", ""), (str, int, float)):
-        raise ConfigError(f"a search found {item!r:.100}, whose text is no text")
     title, text = (str(fields.get(name) or getattr(document, name, "")) for name in ("title", "text"))
     name, score = str(fields.get("id") or doc_id), fields.get("score")
     if "text" in fields and name == str(doc_id):  # two passages of one document need two ids

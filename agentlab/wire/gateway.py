@@ -115,9 +115,8 @@ class Gateway:
 
         def send() -> Awaitable[Timed[Completion]]:
             # An upper estimate, as providers count tokens in advance.
-            tokens = sum(len(each.text) for each in request.messages) // CHARACTERS_PER_TOKEN + (
-                request.max_tokens or 0
-            )
+            characters = sum(len(each.text) for each in request.messages)
+            tokens = characters // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
             return self.model.ask(
                 lambda model: model.complete(request, call.say), self.flow, tokens, call.mark_sent, self.call_seconds
             )

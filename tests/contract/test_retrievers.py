@@ -173,7 +173,7 @@ async def test_vectors_of_the_same_length_from_another_embedder_are_refused(tmp_
         (None, "it returned 'None'; return a list of passages"),
         ([{"text": "no id"}], "a search found {'text': 'no id'}, which is no document"),
         ([{"doc_id": "a", "text": 5.5}], None),
-        ([{"doc_id": "a", "text": ["x"]}], "a search found {'doc_id': 'a', 'text': .'x'.}, whose text is no text"),
+        ([{"doc_id": "a", "text": ["x"]}], "a search found {'doc_id': 'a', 'text': .'x'.}, which is no document"),
         (["text"], "a search found 'text', which is no document"),
     ],
 )

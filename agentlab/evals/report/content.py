@@ -273,10 +273,9 @@ def _causes_of(run: StoredRun) -> Iterator[tuple[TrialKey, int, tuple[str, str]]
     cut: set[tuple[TrialKey, int]] = set()
     for each in causes(run):
         trial = each.flow, each.conversation, each.epoch
-        for marked in _cut_or_missing(run, trial, unread.pop(trial, ())):
-            if marked[2][0] == TRUNCATED:
-                cut.add(marked[:2])
-            yield marked
+        marks = [*_cut_or_missing(run, trial, unread.pop(trial, ()))]
+        cut |= {(name, turn) for name, turn, (kind, _) in marks if kind == TRUNCATED}
+        yield from marks
         if each.cause == "error":
             yield trial, each.turn, ("failed", shorten(each.why, 160))
         elif each.cause != TRUNCATED:
@@ -292,12 +291,10 @@ def _cut_or_missing(
 ) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
     """Yield what `_causes_of` does, for replies of `turns` that ended at max_tokens and calls that are not recorded."""
     trace = run.traces.get(trial) if turns else None
-    if trace is None:
-        return
-    for miss in recording_misses(trace):
+    for miss in recording_misses(trace) if trace else ():
         if miss.turn in turns:
             yield trial, miss.turn, ("not recorded", str(miss.data.get("cause", "")) or shorten(miss.text))
-    for turn, call in reply_calls(trace).items():
+    for turn, call in (reply_calls(trace) if trace else {}).items():
         if turn in turns and call.stop == "length":
             yield trial, turn, (TRUNCATED, f"cut at {call.request.max_tokens} tokens")
 
