@@ -70,10 +70,10 @@ LINES_OF_A_ROOM = {
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
 LINES_BEYOND_THE_PLAN = {
     "longer names": 24,
-    "servers": 1_411,
+    "servers": 1_410,
     "headline": 306,
-    "own data": 1_604,
-    "look": 135,
+    "own data": 1_596,
+    "look": 132,
     "graders": 502,
     "lived with": 408,
 }
