@@ -161,11 +161,11 @@ SECTIONS = (
     Section(
         "Claims of a difference",
         "Rates at which the software calls B different, by its words. If both means are equal, `on average` is false."
-        " From 20 conversations on its rate is .06 at most, and .08 for costs with a standard deviation of 1. A"
-        " collapse that no conversation shows is excluded only by `whatever was not seen`. Differ: `more often` is the"
-        " power of the sign flips. `on average` loses .10 of it at most at 30 conversations and an effect of .13, and"
-        " .02 at 60 and .08. `whatever was not seen` promises no power: at 30 conversations it needs an observed"
-        " difference of .105 or more, whatever the noise. Worlds are those of `evals/bench/rates_claims.py`.",
+        " Its rate is .06 at most, and .08 for costs with a standard deviation of 1. It needs 30 conversations, of"
+        " costs 20: a collapse that no conversation shows is excluded only by `whatever was not seen`. Differ: `more"
+        " often` is the power of the sign flips. `on average` loses .10 of it at most at 30 conversations and an effect"
+        " of .13, and .02 at 60 and .08. `whatever was not seen` promises no power: at 30 conversations it needs an"
+        " observed difference of .105 or more, whatever the noise. Worlds are those of `evals/bench/rates_claims.py`.",
         ("world", "truth", "words"),
         SIZES,
         _claim_rows(),

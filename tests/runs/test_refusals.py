@@ -106,7 +106,7 @@ def test_the_gate_counts_the_turns_that_one_side_leaves_undecided(tmp_path):
     replies = [*dutch, "The documents do not say.", "It weighs 410 grams."]
     partly = play(tmp_path / "other", *replies, concurrency=1)
     verdict = gate(partly, baseline)
-    assert "undecided, so not gated: 3 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
+    assert "undecided, each counted as the largest loss: 3 of refusal_accuracy of rag_only" in " ".join(verdict.notes)
     (refusals,) = (each for each in verdict.primary_verdicts if each.measure.name == "refusal_accuracy")
     assert not refusals.changed and refusals.verdict == "undecided", "half of the turns may hide any loss"
     assert gate(run, baseline).exit_code == 0

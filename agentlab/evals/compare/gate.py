@@ -343,7 +343,7 @@ def with_notes(
     notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     left_out = [f"{j.paired.left_out} of {j.measure.name} of {j.flow}" for j in verdicts if j.paired.left_out]
     if left_out:
-        notes.append(f"turns that one side leaves undecided, so not gated: {', '.join(left_out)}")
+        notes.append(f"turns that one side leaves undecided, each counted as the largest loss: {', '.join(left_out)}")
     if any(each.secondary_reason == MEASURED_LIVE and each.measure.name in primary for each in verdicts):
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
     return tuple(sorted(verdicts, key=severity_key)), tuple(notes)

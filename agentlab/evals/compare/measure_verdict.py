@@ -39,6 +39,8 @@ ESTIMAND = (
     "means are over turns, 95 % intervals over conversations; if lengths differ a loss is excluded per turn and per"
     " conversation"
 )
+MIN_FOR_MEAN_SCORE = 30
+"""Conversations of which at least one collapses in .95 of runs, if one in ten does (.9 ** 30 = .04)."""
 Claim = Literal["", "more often", "on average", "on average, whatever was not seen"]
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
@@ -204,6 +206,7 @@ class MeasureVerdict:
         the test of the mean (`mean_p_value`), corrected for the family. `whatever was not seen` also excludes that
         unseen conversations undo the difference: a share |d| / (|d| + r) of them would, if r is the most that one can
         change, and C conversations without one have probability (1 + |d| / r) ** -C. A cost needs a declared stop.
+        A score needs `MIN_FOR_MEAN_SCORE` conversations or the last step, for fewer may show no collapse of one in ten.
 
         Nothing is claimed on average if the turns that one side leaves undecided could undo the difference.
         """
@@ -220,7 +223,10 @@ class MeasureVerdict:
         reach = weight * paired.max_change[self.loss > 0]
         # With a stop below all costs of A, B cannot lose.
         undone = (1 + abs(self.loss) / reach) ** -self.conversations if reach > 0 else 0.0
-        return "on average, whatever was not seen" if undone <= self.alpha else "on average"
+        if undone <= self.alpha:
+            return "on average, whatever was not seen"
+        is_too_few = self.measure.is_bounded and self.conversations < MIN_FOR_MEAN_SCORE
+        return "more often" if is_too_few else "on average"
 
     @property
     def verdict(self) -> str:

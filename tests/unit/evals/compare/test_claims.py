@@ -9,18 +9,24 @@ from agentlab.evals.compare.pairs import FlowSides, compare_turns
 
 
 @pytest.mark.parametrize(
-    ("conversations", "claim"),
-    [(19, "more often"), (20, "on average"), (120, "on average, whatever was not seen")],
+    ("conversations", "gain", "claim"),
+    [
+        (19, 0.3, "more often"),
+        (20, 0.3, "on average, whatever was not seen"),
+        (29, 0.05, "more often"),
+        (30, 0.05, "on average"),
+        (120, 0.05, "on average, whatever was not seen"),
+    ],
 )
-def test_a_difference_is_claimed_of_the_mean_from_20_conversations_and_of_the_unseen_from_more(conversations, claim):
+def test_a_claim_of_the_mean_needs_30_conversations_or_a_gain_that_unseen_ones_keep(conversations, gain, claim):
     random = np.random.default_rng(0)
     keys = [(f"c{number:03}", 0, 0) for number in range(conversations)]
     a = {key: {"answer_f1": 0.5} for key in keys}
-    b = {key: {"answer_f1": 0.55 + 0.02 * random.random()} for key in keys}
+    b = {key: {"answer_f1": 0.5 + gain + 0.02 * random.random()} for key in keys}
     (pair,) = compare_turns([FlowSides("a", a, "b", b, ("a", "b"))], ["answer_f1"], latency_is_primary=True).pairs
     f1 = pair["answer_f1"]
     assert (f1.verdict, f1.claim, f1.words) == ("B better", claim, f"B better {claim}")
-    assert str(pair).startswith(f"b against a: better {claim} in answer_f1 (0.500 -> 0.56")
+    assert str(pair).startswith(f"b against a: better {claim} in answer_f1 (0.500 -> 0.")
     assert f1.cells[-1] == f1.words
 
 
