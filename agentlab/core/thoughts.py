@@ -19,8 +19,11 @@ _FORMS = {
     "<|begin_of_thought|>": "<|end_of_thought|>",
     "<|START_THINKING|>": "<|END_THINKING|>",
     "<|channel>thought": "<channel|>",
+    "<unused94>thought": "<unused95>",
 }
 """Marks around a thought, as models write them."""
+_ANSWER_MARKS = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|begin_of_solution|end_of_solution)\|>")
+"""Marks around the answer after a thought."""
 _OPENING = re.compile(rf"[\s\ufeff\u200b]*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
 _OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}
@@ -34,7 +37,7 @@ _HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:anal
 _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
 """Harmony without its special tokens, which many tokenizers leave out."""
 _TOOL_MARKUP = re.compile(
-    r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_CALLS\]\s*(?=[\[{\w])|<function=[\w.-]+>"
+    r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_(?:CALLS|REQUEST)\]\s*(?=[\[{\w])|<function=[\w.-]+>"
     r"|<\|python_tag\|>|<TOOLCALL>\s*(?=\[)|functools\s*(?=\[\{)"
     r"|<function_calls?>\s*(?=[{\[<])|<(?:[\w-]+:)?(?:invoke|tool_call)\b[^>]*>\s*(?=[{<])"
     r"|<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)[|\uff5c]>|<\|tool_call\|?>\s*(?=[{\[]|call:)"
@@ -68,7 +71,7 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
     if not thoughts and (closed := _lone_closing(text)) and not (is_split and text[: closed.start()].strip()):
         thoughts.append(text[: closed.start()].strip())
         rest = text[closed.end() :]
-    return (rest.strip(), "\n\n".join(filter(None, thoughts))) if thoughts else (text, "")
+    return (_ANSWER_MARKS.sub("", rest).strip(), "\n\n".join(filter(None, thoughts))) if thoughts else (text, "")
 
 
 def _end_of_thought(text: str, begin: int, closing: str) -> re.Match[str] | None:
