@@ -218,5 +218,5 @@ def _verdicts(value: Any) -> Iterator[Any]:
 
 def _choice(value: Any, choices: Collection[str]) -> str | None:
     names = _BOOLEANS[value] if isinstance(value, bool) else (str(value),)
-    plain = {name.strip(" \n\t.!*`'\"").casefold() for name in names}
+    plain = {name.strip(" \n\t.!*`'\"\u200b\ufeff").casefold() for name in names}
     return next((choice for choice in choices if choice.casefold() in plain), None)
