@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.models.gemini_calls import joined_calls
+from agentlab.models.gemini_calls import joined_calls, repair_events
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, sum_usage, unreadable, wired_tools
 from agentlab.models.refusals import lost_connection, read_refusal
@@ -111,6 +111,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
                 api_version="v1beta",
                 timeout=int((self.timeout or 0.0) * 1000),
                 retry_options=types.HttpRetryOptions(attempts=1),
+                async_client_args={"middlewares": (repair_events,)},
             )
             self._client = Client(vertexai=False, api_key="none", http_options=options)
         return self._client
@@ -303,7 +304,9 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             used_ids = [*call_ids, *(call.id for call in calls)]
             own_id = {"id": True} if given and given not in used_ids else {}
             extra = own_id | ({"signature": signature} if signature else {})
-            made = ToolCall(id=given if own_id else next(_new_ids(used_ids)), name=tool_names.get(name, name))
+            numbered = (f"call_{number}" for number in itertools.count(len(used_ids) + 1))
+            call_id = given if own_id else next(made for made in numbered if made not in used_ids)
+            made = ToolCall(id=call_id, name=tool_names.get(name, name))
             calls.append(replace(made, arguments=arguments or {}, extra={"gemini": extra} if extra else {}))
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):
@@ -314,11 +317,6 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
     plain = layout == [*([{"text": text}] if text else []), *(_CALL for _ in calls)]
     extra_parts = {} if plain else {"gemini": {"parts": layout}}
     return Message(role="agent", text=text, tool_calls=tuple(calls), extra=extra_parts)
-
-
-def _new_ids(used: Sequence[str]) -> Iterator[str]:
-    """Yield unused ids for calls without an id: the next numbers of the conversation."""
-    return (made for number in itertools.count(len(used) + 1) if (made := f"call_{number}") not in used)
 
 
 def read_usage(usage: Any) -> Usage:

@@ -1,4 +1,4 @@
-"""Function calls that Gemini streams in pieces, put together.
+"""Function calls that Gemini streams in pieces, put together, and events repaired before the SDK validates them.
 
 {"functionCall": {"name": "book", "willContinue": true}}
 {"functionCall": {"partialArgs": [{"jsonPath": "$.city", "stringValue": "Par", "willContinue": true}], ...}}
@@ -9,11 +9,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 MAX_LIST_ITEMS = 10_000
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]")
+
+_SNAKE_CASE = re.compile(rb'"(finish|usage|prompt)_([rmf])(?=eason"|etadata"|eedback")')
+"""Names that some compatible servers write and the SDK ignores."""
+_INVALID_SIGNATURE = re.compile(rb'"thought_?[Ss]ignature":\s*"(?!(?:[\w+/-]{4})*(?:[\w+/-]{2,3}=*)?")[^"]+"')
+"""Signature that is no base64, for which the SDK would refuse the answer."""
+
+
+async def repair_events(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Return the response to a request, with repaired lines: a middleware of aiohttp."""
+    response = await handler(request)
+    response.content = _RepairedBody(response.content)
+    return response
+
+
+class _RepairedBody:
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        async for line in self._body:
+            renamed = _SNAKE_CASE.sub(lambda name: b'"%b%b' % (name[1], name[2].upper()), line)
+            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', renamed)
 
 
 def joined_calls(parts: Iterable[Any]) -> Iterator[Any]:

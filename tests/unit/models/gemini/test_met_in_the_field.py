@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from agentlab.core.messages import Completion, Message, Request, ToolCall, ToolS
 from agentlab.models.gemini import GeminiModel
 from agentlab.models.keys import KeyRing
 from support.fake_gemini import serving
+from support.wire_forms import siblings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning"),
@@ -134,6 +136,18 @@ async def test_a_path_that_is_none_is_an_answer_that_cannot_be_read(path):
     assert isinstance(error, ServerFault)
 
 
+@pytest.mark.parametrize("form", siblings("gemini"), ids=lambda form: form["form"])
+async def test_each_form_of_an_answer_has_its_one_meaning(form):
+    completion, _ = await completed(form["chunks"])
+    if "error" in form:
+        assert isinstance(completion, ModelError) and re.search(form["error"], str(completion))
+        return
+    calls = [[made.name, made.arguments] for made in completion.message.tool_calls]
+    assert (completion.text, calls) == (form.get("text", ""), form.get("calls", []))
+    assert completion.finish_reason == form.get("finish", completion.finish_reason)
+    assert [completion.usage.input_tokens, completion.usage.output_tokens] == form.get("usage", [None, None])
+
+
 async def sent_after(parts: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
     """The contents of the request after an answer of these parts and the results of its calls."""
     completion, _ = await completed([chunk(*parts, finish="STOP")], model=model)
@@ -161,6 +175,11 @@ async def test_a_signature_on_an_empty_text_is_kept_with_the_text():
     assert completion.text == "Paris."
     answer, _ = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, USER))
     assert answer.text == "ok", "the server takes it back"
+
+
+async def test_a_call_whose_signature_cannot_be_read_goes_back_as_words():
+    contents = await sent_after([call("lookup", "no base64!", args={"q": "x"})], "gemini-3-pro")
+    assert '"q": "x"' in str(contents) and "functionCall" not in str(contents)
 
 
 @pytest.mark.parametrize(("model", "as_calls"), [("gemini-3-pro", False), ("gemini-2.5-flash", True)])
