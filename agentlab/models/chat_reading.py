@@ -28,12 +28,12 @@ from agentlab.models.refusals import parse_server_error
 from agentlab.models.sse import SseParser
 
 _WORDS_OF_REASONS: dict[FinishReason, str] = {
-    "stop": "stop end_turn stop_sequence eos eos_token complete completed normal",
-    "length": "length max_tokens max_output_tokens max_length model_length",
-    "tool_calls": "tool_calls tool_use function_call",
-    "content_filter": "content_filter safety recitation refusal sensitive prohibited_content blocklist",
+    "stop": "end_turn stop_sequence eos eos_token complete completed normal",
+    "length": "max_tokens max_output_tokens max_length model_length token_limit",
+    "tool_calls": "tool_use function_call",
+    "content_filter": "safety recitation refusal sensitive prohibited_content blocklist guardrail_intervened",
 }
-_FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in words.split()}
+_FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in (reason, *words.split())}
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
 
@@ -54,7 +54,8 @@ class Delta(Struct, gc=False):
 
 class Choice(Struct, gc=False):
     index: Any = 0
-    delta: Delta | None = None
+    delta: Delta | list[Any] | None = None
+    """PHP writes an empty object as a list."""
     message: Delta | None = None
     text: Any = None
     finish_reason: Any = None
@@ -71,6 +72,7 @@ class Problem(Struct, gc=False):
     message: Any = None
     detail: Any = None
     msg: Any = None
+    error_msg: Any = None
     errors: Any = None
 
 
@@ -169,8 +171,7 @@ class ChatReader:
             raise self._fail(problem)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
-        if chunk.usage is not None:
-            self._count(chunk.usage)
+        self._count(chunk.usage)
         if isinstance(chunk.x_groq, dict):
             self._count(chunk.x_groq.get("usage"))
         for choice in chunk.choices or ():
@@ -180,14 +181,13 @@ class ChatReader:
                 self._add_choice(choice)
 
     def _add_choice(self, choice: Choice) -> None:
-        if choice.usage is not None:
-            self._count(choice.usage)
+        self._count(choice.usage)
         if choice.finish_reason and str(choice.finish_reason).lower() not in ("null", "none"):
             self._finish = str(choice.finish_reason)
             if self._finish.lower() in ("error", "network_error"):
                 raise self._fail("the server stopped in the middle of an answer")
         delta = choice.delta
-        if delta is None or (not delta.content and delta == _EMPTY):
+        if not isinstance(delta, Delta) or (not delta.content and delta == _EMPTY):
             # Some servers repeat the whole message at the end.
             is_first = not (self._texts or self._calls)
             message = choice.message if is_first else None
@@ -208,7 +208,7 @@ class ChatReader:
                 self._add_thought(name, thought)
         calls = delta.tool_calls
         for part in [calls] if isinstance(calls, Mapping) else calls or ():
-            self._add_call(part, part.get("function") or part)
+            self._add_call(part, part.get("function") or part.get("custom") or part)
         if delta.function_call:
             self._add_call({"index": 0}, delta.function_call)
 
@@ -225,7 +225,7 @@ class ChatReader:
 
     def _add_call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> None:
         index, call_id, name = as_index(part.get("index")), flatten(part.get("id")), flatten(function.get("name"))
-        given = function.get("arguments")
+        given = next((function[name] for name in ("arguments", "parameters", "input") if name in function), None)
         arguments = given if isinstance(given, str) else "" if given is None else json.dumps(given)
         candidates = [call for call in self._calls if call.index == index] if index is not None else []
         if not candidates and call_id and (index is None or not name):
@@ -298,7 +298,7 @@ def reported_problem(chunk: Chunk) -> Any:
         return error
     if isinstance(chunk.message, dict) and not chunk.choices:
         raise BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
-    words = None if chunk.choices else chunk.message or chunk.detail or chunk.errors or chunk.msg
+    words = None if chunk.choices else chunk.message or chunk.detail or chunk.errors or chunk.msg or chunk.error_msg
     is_error = words and isinstance(words, (str, list)) and chunk.code not in (0, "0")
     return {"code": chunk.code, "message": words} if is_error else None
 
@@ -315,7 +315,7 @@ def as_index(index: Any) -> int | None:
 def flatten(part: Any) -> str:
     """Return the text of a part of an answer, or of a list of parts."""
     if isinstance(part, Mapping):
-        names = ("text", "thinking", "refusal", "reasoning", "summary", "content")
+        names = ("text", "thinking", "refusal", "reasoning", "summary", "content", "value")
         return next((flatten(part[name]) for name in names if part.get(name)), "")
     return "".join(map(flatten, part)) if isinstance(part, list) else part if isinstance(part, str) else ""
 
@@ -336,19 +336,15 @@ def read_parts(content: Any) -> tuple[str, str]:
 
 
 def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    """Return True for whole arguments."""
+    return bool(text.strip()) and read_call("", "", text).malformed is None
 
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
-    """Read a call; its arguments may be encoded twice, stand in a code fence, or repeat a key."""
-    fenced = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", arguments, re.DOTALL)
-    text = fenced[1] if fenced else arguments
+    """Read a call; its arguments may be encoded twice, stand in a code fence, end with a mark, or repeat a key."""
+    text = re.sub(r"\A\s*```\w*\n|(?:\n?```|<\|\w+\|>|</\w+>)\s*\Z", "", arguments)
     try:
-        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=_agreeing)
+        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=_agreeing, strict=False)
         parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps(parsed or {}))
     except (ValueError, RecursionError):
         parsed = None
@@ -364,6 +360,8 @@ def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+_FIELD = re.compile("^data:", re.MULTILINE)
+"""Second name of the field, by gateways that wrap an event once more."""
 _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
 
 
@@ -378,20 +376,15 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
     return chunks if len(chunks) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
 
 
-def _loads(text: str) -> Any:
-    # PHP writes an empty object as a list.
-    return json.loads(text, object_pairs_hook=lambda pairs: {k: v for k, v in pairs if (k, v) != ("delta", [])})
-
-
 def _read_slowly(data: bytes) -> Iterable[Chunk]:
-    text = data.decode("utf-8-sig", "replace")
+    text = _FIELD.sub("", data.decode("utf-8-sig", "replace"))
     try:
-        read = [_loads(text)]
+        read = [json.loads(text)]
     except ValueError:
         if "\n" not in text.strip():
             raise
         # Some servers leave out the empty line between events, or send bare lines of JSON.
-        read = [_loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
+        read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
     # A number or null is no chunk; the SDK passes it over, too.
     for chunk in (each for each in read if not isinstance(each, (int, float, type(None)))):
         yield from msgspec.convert(chunk if isinstance(chunk, list) else [chunk], list[Chunk])

@@ -25,7 +25,7 @@ from agentlab.wire.limits import parse_duration
 _TABLE = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 WORDS = {meaning: re.compile("|".join(patterns), re.IGNORECASE) for meaning, patterns in _TABLE.items()}
 """Pattern of the words of servers, by their meaning."""
-_TEXTS = ("message", "detail", "msg", "error_msg", "status_msg")
+_TEXTS = ("message", "faultstring", "detail", "msg", "error_msg", "status_msg", "error_description")
 """Fields for the text of an error."""
 
 
@@ -56,7 +56,7 @@ def read_refusal(
     if error is None:
         text = f"HTTP {status}: {text}" if status and server_error.message else text
         is_fault = status >= 500 if status else "invalid_request" not in marks
-        if status in (408, 409, 425) or (is_fault and status != 501):
+        if status in (408, 409, 425, 498) or (is_fault and status != 501):
             error = errors.ServerFault(text, model, wait)
         else:
             error = errors.BadRequest(text, model)
@@ -111,12 +111,13 @@ def parse_server_error(text: str) -> ServerError:
         title = re.search(r"<(?:title|h1)\b[^>]*>\s*([^<]*\w[^<]*)", text, re.IGNORECASE)
         content = title[1] if title else re.sub("<[^>]*>", " ", text)[:200]
         return ServerError(f"{' '.join(content.split())} (a web page in place of an answer)")
-    document = (document[0] if isinstance(document, list) and document else document) or ""
-    error = document.get("error") or document if isinstance(document, dict) else document
+    document = document[0] if isinstance(document, list) and document else document
+    document = document if isinstance(document, dict) else {"error": document}
+    error = document.get("error") or document.get("fault") or (document if any(document.values()) else "")
     if not isinstance(error, dict):
-        return ServerError(_message(error), document.get("code") if isinstance(document, dict) else None)
-    value = next((error[name] for name in (*_TEXTS, "errors") if error.get(name)), text)
-    message = _message(value)
+        words = [error, *filter(None, map(document.get, _TEXTS))]
+        return ServerError(": ".join(dict.fromkeys(map(_message, words))), document.get("code"))
+    message = _message(next((error[name] for name in (*_TEXTS, "errors") if error.get(name)), text))
     metadata = error.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
         message = f"{message}: {parse_server_error(metadata['raw']).message}"  # the error of the server behind a router
@@ -129,7 +130,8 @@ def _message(content: Any) -> str:
         return "; ".join(map(_message, content))
     if isinstance(content, dict) and "msg" in content:
         return ": ".join(filter(None, (".".join(map(str, content.get("loc") or ())), str(content["msg"]))))
-    return str(content.get("message") or content) if isinstance(content, dict) else str(content)
+    inner = isinstance(content, dict) and (content.get("message") or content.get("detail"))
+    return _message(inner) if inner else str(content)
 
 
 def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> errors.ModelError:
@@ -144,9 +146,8 @@ def lost_connection(problem: BaseException, model: str, redact: Callable[[str], 
         return errors.ModelError("the server redirects again and again", model)
     text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
     is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
-    return errors.Unreachable(
-        f"{'cannot reach the server' if is_unreachable else 'the connection broke'}: {text}", model
-    )
+    what = "cannot reach the server" if is_unreachable else "the connection broke"
+    return errors.Unreachable(f"{what}: {text}", model)
 
 
 def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_DONE = re.compile(rb'(?:\A|\n)"?\[DONE\]', re.IGNORECASE)
+_DONE = re.compile(rb'(?:\A|\n)(?:data:\s*)?"?\[DONE\]', re.IGNORECASE)
 
 
 class SseParser:
@@ -36,7 +36,9 @@ class SseParser:
         self._unfinished = [rest + carriage_return]
         events = []
         for line in lines:
-            field, colon, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+            # Some servers write an error into a stream as a bare object.
+            named = b"data:" + line if line[:1] == b"{" else line
+            field, colon, value = named.removeprefix(b"\xef\xbb\xbf").partition(b":")
             if field in (b"data", b"error") and colon:
                 self._data = value.strip() if self._data is None else b"%b\n%b" % (self._data, value.strip())
             elif not line and self._data is not None:

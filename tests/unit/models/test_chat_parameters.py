@@ -97,6 +97,9 @@ LEFT_OUT = {
         422,
         {"error": "Invalid temperature: must be 1.0 for reasoning models"},
     ),
+    "seed, not implemented": ("seed", 501, {"error": {"message": "seed is not supported", "type": "not_implemented"}}),
+    "temperature, by Bedrock": ("temperature", 400, {"message": "`temperature` is deprecated for this model."}),
+    "stream_options, by Mistral": ("stream_options", 422, {"object": "error", "message": extra("stream_options")}),
     "streamOptions": ("stream_options", 400, refusal_row("Model y does not support parameter streamOptions.")),
 }
 
@@ -108,7 +111,7 @@ async def test_unsupported_parameter_is_left_out_and_reported_once(case, caplog)
     assert name in first and name not in second and second == third
     assert {key: value for key, value in first.items() if key != name} == second
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("openai/m: HTTP 4") and f"sent without {name})" in line and "\n" not in line
+    assert line.startswith(f"openai/m: HTTP {status}") and f"sent without {name})" in line and "\n" not in line
 
 
 async def test_refused_limit_tries_its_other_name_and_then_none(caplog):
