@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from agentlab.core import secrets
-from agentlab.core.errors import ConfigError, ToolError
+from agentlab.core.errors import ConfigError, ToolError, os_errors_as
 from agentlab.core.files import read_bytes
 from agentlab.core.jsonl import first_error
 from agentlab.core.strict_json import parse_json
@@ -68,9 +68,8 @@ class ServerConfig(BaseModel, frozen=True, extra="ignore"):
 def read_object_file(file: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raise ConfigError in one line."""
     try:
-        content = parse_json(read_bytes(file))
-    except OSError as problem:
-        raise ConfigError(f"cannot read {file}: {problem.strerror}") from None
+        with os_errors_as(ConfigError, f"cannot read {file}: "):
+            content = parse_json(read_bytes(file))
     except ValueError as problem:
         line = getattr(problem, "lineno", None)
         reason = "not JSON" if line or isinstance(problem, UnicodeDecodeError) else problem
@@ -107,12 +106,9 @@ def servers_of_file(file: Path) -> tuple[list[ServerConfig], list[str]]:
     servers = read_object_file(file).get("mcpServers")
     if not isinstance(servers, dict):
         raise ConfigError(f'{file}: no servers; write {{"mcpServers": {{"time": {{"command": "..."}}}}}}')
-    servers_and_notes = [
-        server_config(name, row, file)
-        for name, row in servers.items()
-        if not (isinstance(row, dict) and row.get("disabled") is True)
-    ]
-    return [config for config, _ in servers_and_notes], [note for _, notes in servers_and_notes for note in notes]
+    rows = {name: row for name, row in servers.items() if not (isinstance(row, dict) and row.get("disabled") is True)}
+    read = [server_config(name, row, file) for name, row in rows.items()]
+    return [config for config, _ in read], [note for _, notes in read for note in notes]
 
 
 def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[str]]:

@@ -83,9 +83,9 @@ def _checked_schema(raw: Any) -> dict[str, Any]:
 def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
     # Some providers refuse a request whose schema names its dialect.
     schema.pop("$schema", None)
-    if schema.setdefault("type", "object") != "object":
+    if "object" not in schema.get("type", "object"):
         raise _Unfit("its schema does not describe an object")
-    return schema
+    return schema | {"type": "object"}
 
 
 def plain(text: str, max_chars: int | None = None) -> str:

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from agentlab.core.errors import AgentlabError, ConfigError, ToolError
 from agentlab.core.plugins import load_user_file
@@ -44,9 +44,7 @@ def load_scripts(folder: Path, seconds: float, *, strict: bool = True) -> tuple[
             decorated = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
             tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in decorated]
             if not decorated:
-                tool, notes = _script(module, file, seconds)
-                tools.append(tool)
-                problems += notes
+                tools.append(_script(module, file, seconds))
         except ConfigError as problem:
             if strict:
                 raise
@@ -56,16 +54,13 @@ def load_scripts(folder: Path, seconds: float, *, strict: bool = True) -> tuple[
 
 def _load_module(file: Path) -> ModuleType:
     try:
-        module: ModuleType = load_user_file(file)
-    except AgentlabError as failure:
-        raise ConfigError(f"{file}: cannot be loaded: {failure}") from None
+        return cast(ModuleType, load_user_file(file))
     except (Exception, SystemExit) as failure:
-        reason = f"{type(failure).__name__}: {' '.join(str(failure).split())[:200]}"
-        raise ConfigError(f"{file}: cannot be loaded: {reason}") from None
-    return module
+        kind = "" if isinstance(failure, AgentlabError) else f"{type(failure).__name__}: "
+        raise ConfigError(f"{file}: cannot be loaded: {kind}{' '.join(str(failure).split())[:200]}") from None
 
 
-def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, tuple[str, ...]]:
+def _script(module: ModuleType, file: Path, seconds: float) -> FoundTool:
     def value_of(name: str, default: Any) -> Any:
         return getattr(module, name.upper(), getattr(module, name, default))
 
@@ -76,7 +71,7 @@ def _script(module: ModuleType, file: Path, seconds: float) -> tuple[FoundTool, 
     specs, problems = usable_tools(file.stem, [row])
     if not specs:
         raise ConfigError(f"{file}: {problems[0]}")
-    return FoundTool(specs[0], _within(seconds, specs[0].name, execute), source=file.stem), problems
+    return FoundTool(specs[0], _within(seconds, specs[0].name, execute), source=file.stem)
 
 
 def _within(seconds: float, name: str, execute: Callable[[dict[str, Any]], Any]) -> Work:

@@ -43,7 +43,7 @@ def deep() -> dict[str, Any]:
         (None, "its schema is not an object"),
         ([], "its schema is not an object"),
         ({"type": "string"}, "its schema does not describe an object"),
-        ({"type": ["object", "null"]}, "its schema does not describe an object"),
+        ({"type": ["array", "null"]}, "its schema does not describe an object"),
         (deep(), "its schema is nested too deep"),
         ({"default": 10**5_000}, "its schema is not JSON"),
         ({"default": {1}}, "its schema is not JSON"),
