@@ -35,6 +35,12 @@ class Server:
     checks: dict[str, Check] = field(default_factory=dict)
 
 
+def compatible(name: str, address: str, more: str = "", *, key: bool = False) -> Server:
+    """Return a server with OpenAI's protocol that a double stands for; `key` is true if it wants one."""
+    needs = f"`OPENAI_BASE_URL={address}`, {'its key in `OPENAI_API_KEY`' if key else 'no key'}; `openai/<model>`"
+    return Server(name=name, kind="model", needs=needs + more, tests="tests/contract/wire/test_servers.py")
+
+
 SERVERS = {
     server.name: server
     for server in (
@@ -42,9 +48,9 @@ SERVERS = {
             name="llama.cpp server",
             kind="model",
             package="xllamacpp",
-            needs="`OPENAI_BASE_URL=http://127.0.0.1:8080/v1`, any key; `openai/<name>`",
+            needs="`OPENAI_BASE_URL=http://127.0.0.1:8080/v1`, no key but that of `--api-key`; `openai/<name>`",
             example="""# llama-server --jinja -m model.gguf --port 8080
-OPENAI_BASE_URL=http://127.0.0.1:8080/v1 OPENAI_API_KEY=none agentlab chat tools --model openai/qwen""",
+OPENAI_BASE_URL=http://127.0.0.1:8080/v1 agentlab chat tools --model openai/qwen""",
         ),
         Server(
             name="LiteLLM proxy",
@@ -76,10 +82,23 @@ OPENAI_BASE_URL=http://127.0.0.1:4000/v1 OPENAI_API_KEY=sk-... agentlab run --mo
             needs="`GEMINI_API_KEY`; `gemini/<model>`",
             tests="tests/unit/models/gemini/test_connect.py",
         ),
+        compatible("Ollama", "http://127.0.0.1:11434/v1"),
+        compatible(
+            "vLLM",
+            "http://127.0.0.1:8000/v1",
+            ". Tools need `--enable-auto-tool-choice` and the `--tool-call-parser` of the model",
+        ),
+        compatible("LM Studio", "http://127.0.0.1:1234/v1"),
+        compatible(
+            "OpenRouter", "https://openrouter.ai/api/v1", ", with its vendor: `openai/<vendor>/<model>`", key=True
+        ),
+        compatible("Mistral", "https://api.mistral.ai/v1", key=True),
+        compatible("Groq", "https://api.groq.com/openai/v1", key=True),
+        compatible("DeepSeek", "https://api.deepseek.com/v1", key=True),
         Server(
-            name="other servers with OpenAI's protocol",
+            name="any other with OpenAI's protocol",
             kind="model",
-            needs="`OPENAI_BASE_URL`, with `/v1`, and the server's key; `openai/<model>`",
+            needs="`OPENAI_BASE_URL`, mostly with `/v1` at its end, and its key in `OPENAI_API_KEY`; `openai/<model>`",
             tests="tests/contract/wire/test_refusals.py",
         ),
         Server(

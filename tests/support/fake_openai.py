@@ -68,8 +68,7 @@ class FakeOpenAI:
 async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[FakeOpenAI]:
     fake = FakeOpenAI(answer)
     app = web.Application(client_max_size=2**25)
-    app.router.add_post("/v1/chat/completions", fake.handle)
-    app.router.add_post("/openai/deployments/{deployment}/chat/completions", fake.handle)
+    app.router.add_post("/{path:.+}/chat/completions", fake.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
