@@ -1,4 +1,4 @@
-"""Asks the real Gemini, for a text and for a tool call and the answer to it; `make test` does so where a key is set.
+"""Asks the real Gemini, for a text and for a tool call and its result; `make test` does so where a key is set.
 
 GEMINI_API_KEY=... python evals/live_gemini.py [MODEL]
 """
@@ -31,8 +31,8 @@ async def check(name: str) -> None:
         called = (await model.complete(request, pieces.append)).message
         assert [call.name for call in called.tool_calls] == ["weather.now"], called
         result = Message(role="tool", text="Rain.", name="weather.now", tool_call_id=called.tool_calls[0].id)
-        answer = await model.complete(Request(messages=(question, called, result), tools=(WEATHER,)), pieces.append)
-        assert "rain" in answer.message.text.lower(), answer
+        completion = await model.complete(Request(messages=(question, called, result), tools=(WEATHER,)), pieces.append)
+        assert "rain" in completion.message.text.lower(), completion
     finally:
         await model.close()
 

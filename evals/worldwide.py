@@ -99,7 +99,7 @@ def compare_with_english(run: Run, languages: Collection[str]) -> Comparison:
 
 
 def turns_of(run: Run, flow: str, languages: Collection[str]) -> dict[TurnKey, Values]:
-    """Return the measures of turns in `languages`, by the name that counterparts share.
+    """Return the measures of turns in `languages`, by a name that is equal for a turn and its counterparts.
 
     The key `answer_correctness` is renamed for answers in words, which are not validated.
     """

@@ -41,7 +41,7 @@ BENCHES = {
 
 
 def _missed(part: str) -> Iterator[list[str]]:
-    """The first cell of each row with a figure that misses its target, and that figure."""
+    """Yield, for each row with a figure that misses its target, its first cell and that figure."""
     for line in part.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split("|")]
         if "**missed**" in line:

@@ -16,13 +16,13 @@ from agentlab.lab.run import open_run
 
 LABELS = Path(__file__).parents[1] / "labels" / "causes.jsonl"
 SEEN = "first"
-"""The sample that was read before the rules were written; they were written with it in view."""
+"""Sample on which the rules were developed."""
 NONE = "right"
-"""The label of a turn that a measure calls poor and a reader does not."""
+"""Label of a turn that is poor by a measure but right for the reader."""
 
 
 def kappa(pairs: list[tuple[str, str]]) -> float:
-    """Cohen's, for any number of causes."""
+    """Return Cohen's kappa for any number of causes."""
     same = sum(a == b for a, b in pairs) / len(pairs)
     ours, theirs = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     chance = sum(ours[name] * theirs[name] for name in ours) / len(pairs) ** 2

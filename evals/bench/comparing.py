@@ -33,7 +33,7 @@ CATEGORIES = ("billing", "delivery", "returns", "small talk")
 
 
 def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int = 1, seed: int = 1) -> Run:
-    """A run folder whose flows differ by their skill a little, and whose conversations by their difficulty."""
+    """Write a run folder in which flows differ a little in skill and conversations in difficulty."""
     random = np.random.default_rng(seed)
     labels = [f"flow{number}" for number in range(flows)]
     names = [f"c{number:05}" for number in range(conversations)]
@@ -85,7 +85,7 @@ def simulate(path: Path, conversations: int, turns: int, flows: int, epochs: int
 
 
 def megabytes() -> float:
-    """The most memory that the process has had."""
+    """Return the peak memory of the process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--flows", type=int, default=5)
-    parser.add_argument("--run", type=Path, help="a folder to keep the run in, or one that an earlier bench kept")
+    parser.add_argument("--run", type=Path, help="folder of the run; an existing run is used again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = arguments.run or Path(scratch) / "run"

@@ -52,7 +52,7 @@ class GradedReply(NamedTuple):
 
 
 def agreement(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
-    """The share of equal verdicts, and Cohen's kappa."""
+    """Return the share of equal verdicts and Cohen's kappa."""
     same = float((ours == theirs).mean())
     chance = float(ours.mean() * theirs.mean() + (1 - ours.mean()) * (1 - theirs.mean()))
     return same, (same - chance) / (1 - chance) if chance < 1 else 0.0
@@ -65,14 +65,14 @@ def area(values: np.ndarray, right: np.ndarray) -> float:
 
 
 def held_out(values: np.ndarray, right: np.ndarray, first: np.ndarray) -> tuple[float, float, float]:
-    """The threshold chosen on `first`, and agreement and kappa of the rest."""
+    """Choose a threshold on `first`; return it with the agreement and kappa on the rest."""
     thresholds = np.unique(np.round(values, 2))[1:] if len(np.unique(values)) > 1 else np.array([0.5])
     best = max(thresholds, key=lambda at: agreement(values[first] >= at, right[first])[1])
     return float(best), *agreement(values[~first] >= best, right[~first])
 
 
 def gains(columns: dict[str, np.ndarray], right: np.ndarray, names: np.ndarray) -> dict[str, np.ndarray]:
-    """Return, for each measure and 1,000 resamples of conversations, the area that our best measure has more."""
+    """Return, for each measure and 1,000 resamples of conversations, the difference in area to our best measure."""
     rng, each = np.random.default_rng(7), np.unique(names)
     members = [np.flatnonzero(names == name) for name in each]
     results: dict[str, list[float]] = {name: [] for name in columns}
@@ -95,7 +95,7 @@ def published(folder: Path, noted: str, least: float) -> list[GradedReply]:
 
 
 def labelled(folder: Path) -> list[GradedReply]:
-    """Our own labels; `folder` has the runs, each under the name of its spec."""
+    """Return our own labels; `folder` has the runs, each under the name of its spec."""
     labels = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
     results = []
     for name in dict.fromkeys(label["run"] for label in labels):
@@ -120,13 +120,13 @@ def best(measure: Callable[[str, str], float | None], answer: GradedReply) -> fl
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a pack, or a folder with the runs that evals/labels is about")
-    parser.add_argument("noted", nargs="?", help="of a pack, the value stored with an answer that says it is right")
-    parser.add_argument("--right", type=float, default=1.0, help="from which value on it is (default: 1)")
+    parser.add_argument("noted", nargs="?", help="of a pack, the stored value that marks a right answer")
+    parser.add_argument("--right", type=float, default=1.0, help="smallest value of a right answer (default: 1)")
     given = parser.parse_args(arguments)
     answers = published(given.folder, given.noted, given.right) if given.noted else labelled(given.folder)
     right = np.array([answer.right for answer in answers])
     if len({*right}) < 2:
-        parser.error(f"{len(answers)} answers of {given.folder} are judged by {given.noted}, and all alike")
+        parser.error(f"{len(answers)} answers of {given.folder} have the same verdict by {given.noted}")
     names = np.array([answer.conversation for answer in answers])
     first = np.isin(names, np.unique(names)[::2])
     print(f"{given.folder.name}: {len(answers)} answers, {right.mean():.3f} of them right")

@@ -1,4 +1,4 @@
-"""Counts false sentences of the software, and true sentences that are printed.
+"""Simulates runs and counts how many sentences of agentlab are false, and how many true ones it prints.
 
     python evals/bench/error_rates.py                       # results/error_rates.md; continues after an interruption
     python evals/bench/error_rates.py --runs 100 --only Ship    # a quick look at one section; the page is printed

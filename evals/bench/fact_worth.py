@@ -89,9 +89,9 @@ class Reader:
         elif facts:
             facts = [fact for fact in facts if same_matter(fact[1], facts[0][1])]
         believed = max if self.name == "last" else min
-        answer = believed(facts, default=("", "-"))[1]
-        usage = Usage(input_tokens=len(prompt.split()), output_tokens=len(answer.split()), cached_tokens=0)
-        return Completion(message=Message(role="agent", text=answer), usage=usage)
+        text = believed(facts, default=("", "-"))[1]
+        usage = Usage(input_tokens=len(prompt.split()), output_tokens=len(text.split()), cached_tokens=0)
+        return Completion(message=Message(role="agent", text=text), usage=usage)
 
     async def close(self) -> None:
         pass
@@ -153,7 +153,7 @@ def write(folder: Path, limit: int | None) -> tuple[int, set[str]]:
 
 
 Counts = tuple[int, int, int]
-"""Numbers of facts: detected and planted, detected, planted."""
+"""Counts of facts: both detected and planted, all detected, all planted."""
 
 
 def count(proposed: pd.Series, worth: pd.DataFrame, planted: set[str]) -> Counts:
@@ -200,8 +200,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, help="conversations of the data set")
     parser.add_argument("--reader", choices=["first", "words", "last"], default="first")
-    parser.add_argument("--model", help="a model in place of the reader")
-    parser.add_argument("--keep", type=Path, help="where the runs are kept, and taken up again")
+    parser.add_argument("--model", help="model instead of a scripted reader")
+    parser.add_argument("--keep", type=Path, help="folder of the runs; interrupted runs are resumed")
     arguments = parser.parse_args()
     home = arguments.keep or Path(tempfile.mkdtemp(prefix="agentlab-"))
     folder = home / "stale"

@@ -48,9 +48,9 @@ class Shape:
     lengths: str = "4"
     """`4`, `1 to 60`, or `one has half`: of 4 turns all but one, which has as many as the rest."""
     carry: float = 0.5
-    """The standard deviation, in logits, of what one run makes of a whole conversation."""
+    """Standard deviation, in logits, of the effect of a run on a whole conversation."""
     tail: float = 0.4
-    """The standard deviation of the logarithm of the cost, of a conversation and of a turn."""
+    """Standard deviations of the logarithm of the cost: between conversations, and between turns."""
     flows: int = 1
 
 
@@ -65,7 +65,7 @@ SHAPES = (
 
 
 class Turns:
-    """The turns of simulated conversations, and runs of one flow over them."""
+    """Turns of simulated conversations, and simulated runs of one flow over them."""
 
     def __init__(self, shape: Shape, random: np.random.Generator) -> None:
         self.shape, self.random = shape, random
@@ -78,7 +78,7 @@ class Turns:
         self.keys = tuple((f"c{code}", number, 0) for number, code in enumerate(self.conversation_numbers))
 
     def play(self) -> np.ndarray:
-        """One run: a row a turn, a column a measure."""
+        """Return one run: a row for each turn, a column for each measure."""
         random, turns = self.random, len(self.conversation_numbers)
         carried = self.difficulty + random.normal(0, self.shape.carry, len(self.difficulty))
         skill = 1 / (1 + np.exp(-(carried[self.conversation_numbers] + random.normal(0, 0.7, turns))))
@@ -108,7 +108,7 @@ def verdicts_on(members: list[PairedMeasure]) -> list[MeasureVerdict]:
 
 
 def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float, spots: bool = False) -> bool:
-    """Return True if the gate finds answer_f1 of the first flow worse after this loss; it may leave its range."""
+    """Return True if the gate finds answer_f1 of the first flow worse after this loss; values may leave their range."""
     a, b = pairs[0]
     changed = b.copy()
     changed[:, 0] -= loss
@@ -119,7 +119,7 @@ def worse(turns: Turns, pairs: list[tuple[np.ndarray, np.ndarray]], loss: float,
 
 
 def format_share(hits: int, of: int, low: float, high: float) -> str:
-    """The share; a mark shows that it misses the promised one by more than two standard errors."""
+    """Format a share; `!` marks one that misses its promise by more than two standard errors."""
     if not of:
         return "-"
     error = 2 * math.sqrt(max(low * (1 - low), high * (1 - high)) / of)
@@ -128,7 +128,7 @@ def format_share(hits: int, of: int, low: float, high: float) -> str:
 
 
 def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
-    """A row of the first table."""
+    """Return a row of the first table."""
     alarms = detected = elsewhere = spots = 0
     stated: list[float] = []
     for _ in range(runs):
@@ -151,7 +151,7 @@ def study(shape: Shape, runs: int, random: np.random.Generator) -> list[str]:
 
 
 def losses(kind: str, turns: Turns) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return both sides of a measure, a number a turn, and its name; `kind` sets the true loss."""
+    """Return the values of both sides for each turn, and the measure's name; `kind` sets the true loss."""
     random, clusters = turns.random, turns.conversation_numbers
     size = turns.shape.conversations
     # A little noise, or what did not break would be `unchanged`, which is not called a pass.
@@ -188,7 +188,7 @@ SIZES = (5, 8, 12, 20, 40, 60, 120)
 
 
 def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> Iterator[str]:
-    """The cells of the second table: of each number of conversations the share that passed."""
+    """Return the cells of the second table: the share of runs that pass, by number of conversations."""
     for size in SIZES:
         passed = 0
         for _ in range(runs):
@@ -207,7 +207,7 @@ def table(head: list[str], rows: Iterator[list[str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=200, help="simulated pairs of runs a share")
+    parser.add_argument("--runs", type=int, default=200, help="simulated pairs of runs for each share")
     arguments = parser.parse_args()
     started, runs = time.process_time(), arguments.runs
     random = np.random.default_rng(arguments.seed)

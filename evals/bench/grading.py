@@ -23,7 +23,7 @@ from agentlab.evals.scorers import TurnOutcome, answer, citations, correctness, 
 
 SCORERS = (answer, citations, correctness, refusal, rouge)
 MOST_MS = 1.0
-"""Target: CPU time of a turn."""
+"""Target for the CPU milliseconds of a turn."""
 WARM_UP = 40
 """Step between turns that are graded before the clock starts, because the first ones compile patterns."""
 
@@ -42,7 +42,7 @@ def grade(rows: Sequence[Row]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; the table shows their median")
     rounds = range(parser.parse_args().rounds)
     everything, cells = read("pairs", "both"), []
     grade(everything[::WARM_UP])

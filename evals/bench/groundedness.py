@@ -74,11 +74,11 @@ def main() -> None:
 def interval(values: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval of the correlation, from 1,000 resamples of conversations."""
     groups, random = [np.flatnonzero(clusters == name) for name in dict.fromkeys(clusters)], np.random.default_rng(0)
-    drawn = []
+    resampled = []
     for _ in range(1000):
         rows = np.concatenate([groups[position] for position in random.integers(0, len(groups), len(groups))])
-        drawn.append(np.corrcoef(values[rows], labels[rows])[0, 1])
-    return float(np.nanquantile(drawn, 0.025)), float(np.nanquantile(drawn, 0.975))
+        resampled.append(np.corrcoef(values[rows], labels[rows])[0, 1])
+    return float(np.nanquantile(resampled, 0.025)), float(np.nanquantile(resampled, 0.975))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ Verdicts = dict[tuple[str, str, int], float | None]
 
 
 def verdicts_of(run: Path, measure: str) -> Verdicts:
-    """Return a judge's grade of each answer, by system, conversation and turn."""
+    """Return a judge's score of each answer, by system, conversation and turn."""
     rows = open_run(run).turn_rows()
     return {(r.flow, r.conversation, r.turn): r.scores[measure].value for r in rows if measure in (r.scores or {})}
 
@@ -43,7 +43,7 @@ def verdicts_of(run: Path, measure: str) -> Verdicts:
 def read(
     folder: Path, criterion: str, judge: str, verdicts: Verdicts | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores and labels, shape (turns, systems), from 0 to 1, and the conversation of each turn."""
+    """Return scores and labels from 0 to 1, shape (turns, systems), and the conversation of each turn."""
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
     systems = sorted({row["system"] for row in rows})
     turns = sorted({(row["conversation"], row["turn"]) for row in rows})
@@ -81,10 +81,10 @@ def covered(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, resamp
                 truth = (labels[:, 0] - labels[:, -1]).mean() if pair else labels[:, 0].mean()
                 covers, width = [], []
                 for seed in range(times):
-                    drawn = np.random.default_rng([seed, 1]).integers(0, len(names), len(names))
-                    drawn = drawn if resampled else np.arange(len(names))
-                    rows = np.concatenate([members[position] for position in drawn])
-                    whose = np.repeat(np.arange(len(names)), [len(members[position]) for position in drawn])
+                    sample = np.random.default_rng([seed, 1]).integers(0, len(names), len(names))
+                    sample = sample if resampled else np.arange(len(names))
+                    rows = np.concatenate([members[position] for position in sample])
+                    whose = np.repeat(np.arange(len(names)), [len(members[position]) for position in sample])
                     low, high = interval(how, scores[rows], labels[rows], whose, count, seed, pair)
                     covers.append(low <= truth <= high)
                     width.append(high - low)

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 LABELS = ROOT / "evals" / "labels"
 LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "ru", "ar", "zh", "ja")
 COMPLETE = 4.0
-"""Smallest mean rating, of 5, by people of an answer that is no refusal."""
+"""Answers with at least this mean human rating, of 5, are no refusals."""
 EMBEDDER = local.connect("all-minilm-l6-v2")
 """Embedder whose vectors vote on English replies; the extra `languages` votes on others."""
 RIGHT = 0.5
@@ -42,7 +42,7 @@ Rule = Callable[[str], bool]
 
 
 class Fraction(NamedTuple):
-    """Count of right decisions, and of all."""
+    """Numbers of right decisions and of all decisions."""
 
     right: int
     n: int
@@ -66,7 +66,7 @@ class Fraction(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Rows that a decision is about, and two rules that are True where it is right."""
+    """Decision to grade: its rows, and two rules that return True for a positive row."""
 
     name: str
     applies: Callable[[Row], bool]
@@ -140,13 +140,13 @@ def kappa_cell(labels: np.ndarray, values: np.ndarray) -> str:
     if not 0 < labels.sum() < len(labels):
         return "-"
     rng = np.random.default_rng(7)
-    draws = [rng.integers(len(labels), size=len(labels)) for _ in range(500)]
-    low, high = np.percentile([kappa_of(labels[rows], values[rows]) for rows in draws], [2.5, 97.5])
+    resamples = [rng.integers(len(labels), size=len(labels)) for _ in range(500)]
+    low, high = np.percentile([kappa_of(labels[rows], values[rows]) for rows in resamples], [2.5, 97.5])
     return f"{kappa_of(labels, values):.2f} [{low:.2f}, {high:.2f}]"
 
 
 class Graded(NamedTuple):
-    """Labels and values of the texts that a rule decides, and the count of all texts."""
+    """Labels and values of the texts that a rule decides, and the number of all texts."""
 
     labels: np.ndarray
     values: np.ndarray
@@ -232,15 +232,15 @@ SET_DECISIONS: tuple[tuple[str, Callable[[Turn], bool], Rule, Rule], ...] = (
 
 
 class Outside(NamedTuple):
-    """Figures on sets and packs of others."""
+    """Figures on public sets and packs."""
 
     lines: list[str]
     stored: Fraction
     searched: Fraction
     complete: list[Fraction]
-    """Complete answers that count as refusals, one share a pack with ratings."""
+    """For each pack with ratings, the share of complete answers that count as refusals."""
     rated: list[Graded]
-    """Our verdicts beside those of a judge, one a pack."""
+    """For each pack, our verdicts and those of its judge."""
 
 
 def read_outside(folders: Sequence[Path]) -> Outside:

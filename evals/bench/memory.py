@@ -40,7 +40,7 @@ _SEARCHES, _ADDS, _COPIES = 50, 20, 3
 
 
 class Unasked:
-    """The embedder of stores with generated vectors."""
+    """Embedder of stores whose vectors are generated; it embeds nothing."""
 
     def __init__(self, dimensions: int) -> None:
         self.name = f"random-{dimensions}"
@@ -68,7 +68,7 @@ async def bare_scan(vectors: np.ndarray, queries: np.ndarray) -> float:
 
 
 async def measure(backend: str, address: str | Path, vectors: np.ndarray, queries: np.ndarray) -> dict[str, Any]:
-    """One row of the table: a backend at one size."""
+    """Row of the table: a backend at one size."""
     memory = resolve("memory", backend).connect(address, Unasked(vectors.shape[1]))
     count = itertools.count()
 
@@ -115,9 +115,9 @@ async def table(sizes: Sequence[int], dimensions: int) -> list[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--facts", type=int, action="append", help="size of the memory; may be repeated")
+    parser.add_argument("--facts", type=int, action="append", help="number of facts in the memory; may be repeated")
     parser.add_argument("--dimensions", type=int, default=384)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     options = parser.parse_args()
     try:
         rows = asyncio.run(table(options.facts or [1_000, 10_000], options.dimensions))

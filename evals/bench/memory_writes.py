@@ -8,7 +8,7 @@
 The table has the measures of `agentlab/evals/scorers/memory_writes.py`. `--set` changes a setting of `chatbox`. Calls
 of a model are recorded in `results/memory_writes`, so that a second run takes them from there.
 
-`--pairs` tells both texts of each pair in `evals/labels/corrections.jsonl` and counts what memory holds at the end:
+`--pairs` sends both texts of each pair in `evals/labels/corrections.jsonl` and counts what memory holds at the end:
 pairs without the second text, without the first one, and with two facts.
 """
 
@@ -42,7 +42,7 @@ MEASURES = (
 
 
 async def respond(turn: UserTurn, session: Session) -> Reply:
-    """Run the memory step for a message, as a flow of its own."""
+    """Run only the memory step for a message."""
     await chatbox.write_memory(turn, session)
     return Reply(text="(no reply)")
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", type=Path, default=Path("datasets/memory"), help="set with expected_memory")
     parser.add_argument("--half", choices=("build", "held", "both"), default="both", help="half of its conversations")
-    parser.add_argument("--pairs", action="store_true", help="labelled pairs in place of the set")
+    parser.add_argument("--pairs", action="store_true", help="labelled pairs instead of the set")
     parser.add_argument("--model", help="model that may write (default: a scripted one, which writes nothing)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of chatbox")
     options = parser.parse_args()

@@ -39,14 +39,14 @@ def statements(folder: Path) -> Path:
 
 
 def counts_of(folder: Path) -> list[object]:
-    """Return a row of the table: turns of a set, and those without a plan, of all and of those with a reference."""
+    """Return a row of the table: turns and turns without a plan, for all turns and for those with a reference."""
     turns = [turn for conversation in load_dataset(folder).conversations for turn in conversation.turns]
     plain = [turn for turn in turns if not needs_plan(turn.user)]
     return [folder.name, len(turns), len(plain), *(sum(map(has_reference, each)) for each in (turns, plain))]
 
 
 def compare_flows(folder: Path, limit: int | None, model: str) -> None:
-    """Play a set through both flows and print their calls; for a data set also the test of right answers."""
+    """Play a set through both flows and print their calls; with references also test right answers."""
     lab = al.Lab(
         name=f"plain_{folder.name}",
         flows=[
@@ -78,7 +78,7 @@ def compare_flows(folder: Path, limit: int | None, model: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="+", help="folders of data sets, or `statements`")
-    parser.add_argument("--run", action="store_true", help="play the sets, too")
+    parser.add_argument("--run", action="store_true", help="also play the sets")
     parser.add_argument("--limit", type=int, help="number of conversations to play")
     parser.add_argument("--model", default="local/qwen2.5-coder-0.5b", help="model of both flows")
     options = parser.parse_args()

@@ -49,7 +49,7 @@ def minutes() -> Iterator[datetime]:
 
 
 def measure(flow: dict[str, Any], name: str | None, talks: list[list[str]], rules: CacheRules) -> list[PrefixUse]:
-    """The calls of a variant, all conversations; with a model of its own, whose cache has seen no other variant."""
+    """Return the calls of a variant over all conversations; its own model starts with an empty cache."""
     if name:
         model: Any = local.connect(name.removeprefix("local/"), prompt_cache=512)
     else:
@@ -71,7 +71,7 @@ def measure(flow: dict[str, Any], name: str | None, talks: list[list[str]], rule
 
 
 def summarize(label: str, uses: list[PrefixUse]) -> dict[str, Any]:
-    """One row of the table: shares of input tokens, and dollars without and with a cache."""
+    """Return a row of the table: shares of input tokens, and dollars without and with a cache."""
     usages = [use.call.completion.usage for use in uses if use.call.completion]
     tokens = sum(usage.input_tokens or 0 for usage in usages)
     reported = exact_sum(usage.cached_tokens for usage in usages)
@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument("--model", help="an embedded model (default: a scripted one)")
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--conversations", type=int, default=3)
-    parser.add_argument("--only", choices=[", ".join(variant) for variant in VARIANTS], help="one of the four ways")
-    parser.add_argument("--history", type=int, help="tokens (default: 4,000, of an embedded model 1,000)")
+    parser.add_argument("--only", choices=[", ".join(variant) for variant in VARIANTS], help="a variant (default: all)")
+    parser.add_argument("--history", type=int, help="history limit in tokens (default: 4,000; embedded model: 1,000)")
     arguments = parser.parse_args()
     limit = arguments.history or (1000 if arguments.model else 4000)
     chunk = limit // 4

@@ -20,26 +20,26 @@ from typing import NamedTuple
 import numpy as np
 
 JUDGED = "agentlab.evals.stats", "agentlab.evals.compare", "agentlab.evals.store.measures", "rates"
-"""Prefixes of the modules that make the rates."""
+"""Prefixes of the modules that produce the rates; a change of their code invalidates the cells."""
 
 
 class Row(NamedTuple):
-    """A sentence in a world."""
+    """Row of a table: a sentence of the software, simulated in one world."""
 
     names: tuple[str, ...]
-    """World, sentence, and what else names the row; a cell per column of `Section.heads`."""
+    """First cells of the row, one for each of `Section.heads`: its world, its sentence."""
     simulate: Callable[[int, np.random.Generator], float]
-    """Return the strength of the sentence that one simulated run of a size prints; or a rate from 0 to 1."""
+    """Simulate one run of a size; return the strength of the sentence it prints, or a rate from 0 to 1."""
     high: float = 1.0
     """Largest promised rate."""
     low: float = 0.0
     """Smallest promised rate."""
     seed: str = ""
-    """Name of the random numbers; rows with the same name and `simulate` share their runs."""
+    """Name that seeds the random numbers; rows with the same name and `simulate` share their runs."""
     sizes: tuple[int, ...] = ()
     """Sizes to simulate; by default all of the section."""
     least: float | None = None
-    """Counts the runs of this strength or more; None for the mean of all."""
+    """Smallest strength that counts; None for the mean of all runs."""
 
 
 class Section(NamedTuple):
@@ -105,7 +105,7 @@ def cells_of(sections: Sequence[Section], runs: int) -> Iterator[Cell]:
 def simulate(sections: Sequence[Section], runs: int, state: Path) -> dict[str, float]:
     """Simulate the cells that `state` lacks, with progress and expected end; return the rates of all finished cells.
 
-    Cells of other code than today's do not count.
+    Cells of older code do not count.
     """
     lines = state.read_text(encoding="utf-8").splitlines() if state.exists() else []
     rates: dict[str, float] = dict(map(json.loads, lines))

@@ -85,7 +85,7 @@ def covers(
 
 
 def correlated(p: float, whole: bool, size: int, random: np.random.Generator) -> np.ndarray:
-    """Return right and wrong turns; conversations go right or wrong as a whole, or each turn alone."""
+    """Return right and wrong turns: each conversation right or wrong as a whole, or each turn by itself."""
     return np.repeat(random.random((size, 1)) < p, 4, axis=1) * 1.0 if whole else (random.random((size, 4)) < p) * 1.0
 
 
@@ -100,7 +100,7 @@ def lognormal(sd: float, size: int, random: np.random.Generator) -> np.ndarray:
 
 
 def needed_power(draw: Draw, size: int, random: np.random.Generator) -> float:
-    """Return 1 if the printed number of further conversations, if equal, excludes a loss of .10; pilot included."""
+    """Return 1 if a loss of .10 is excluded after the printed number of further conversations of equal flows."""
     a, b = draw(size, random)
     loss = (a - b).sum(axis=1)
     needed = more_to_exclude(loss, np.full(size, float(a.shape[1])), 0.1, 1.0)

@@ -23,7 +23,7 @@ GATES = 5
 
 
 def turns_of(name: str, values: np.ndarray) -> Turns:
-    """Return the turns of values of shape (epochs, conversations, turns)."""
+    """Return turn values from an array of shape (epochs, conversations, turns)."""
     return {(f"c{c:03}", t, e): {name: float(value)} for (e, c, t), value in np.ndenumerate(values)}
 
 
@@ -183,7 +183,7 @@ SECTIONS = (
         ],
     ),
     Section(
-        "Not told from the best",
+        "Not separated from the best",
         "*false*: a best flow is left out of the set; promised .05 at most. *power*: the fraction of the other flows"
         " that are left out, if one is best by .15.",
         ("truth", "flows", ""),

@@ -62,7 +62,7 @@ print(seconds[1])
 
 
 def ours(conversations: int, folder: Path) -> float:
-    """Seconds of the replay."""
+    """Return the seconds of the replay."""
     import agentlab as al
     from agentlab.core.messages import Message, Reply, UserTurn
     from agentlab.session.session import Session

@@ -35,7 +35,7 @@ FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done
 
 
 def salted(row: Any, salt: str, conversation: str) -> Any:
-    """A row with its conversation renamed, and words of its own in each longer text."""
+    """Return a row with another conversation name and unique words in each longer text."""
     if isinstance(row, str):
         return f"{row} {salt}" if len(row) > 60 else row
     if isinstance(row, list):
@@ -87,7 +87,7 @@ def multiplied(run: Run, turns: int, out: Path) -> Run:
 
 
 def timed(page: Any, action: str) -> float:
-    """Milliseconds from `action` to the frame after it."""
+    """Return the milliseconds from `action` to the next frame."""
     spent: float = page.evaluate(
         f"(async () => {{ const started = performance.now(); {action}; return (await {FRAME}) - started; }})()"
     )
@@ -145,7 +145,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=10_000, help="a flow")
-    parser.add_argument("--keep", type=Path, help="where the pages are left")
+    parser.add_argument("--keep", type=Path, help="folder for the pages")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

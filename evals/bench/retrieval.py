@@ -34,11 +34,11 @@ from agentlab.models.weights import home
 
 METHODS = tuple(names(ROOM))
 _DEPTH = 100
-"""Passages asked for: enough to meet k distinct documents however many passages each is cut into."""
+"""Number of passages to retrieve, enough for k distinct documents with several passages each."""
 
 
 async def measure(folder: Path, method: str, embedder: Embedder, max_tokens: int, top_k: int) -> dict[str, Any]:
-    """One row of the table: a data set under one method."""
+    """Row of the table: a data set and a method."""
     dataset = load_dataset(folder)
     questions = [
         (turn.user, set(turn.relevant_doc_ids))
@@ -96,7 +96,7 @@ async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
+    """Return the rows as aligned text."""
     lines = [list(rows[0])]
     for row in rows:
         lines.append([f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()])
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", type=Path, metavar="SET_DIR")
     parser.add_argument("--method", action="append", choices=METHODS, help="may be repeated; default all")
     parser.add_argument("--embedder", default="local/all-minilm-l6-v2")
-    parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="longest passage")
+    parser.add_argument("--max-tokens", type=int, default=DEFAULT_MAX_TOKENS, help="maximum tokens of a passage")
     parser.add_argument("--top-k", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON array instead of the table")
     arguments = parser.parse_args()

@@ -65,7 +65,7 @@ def write(folder: Path, conversations: int) -> None:
 
 
 class Watched:
-    """A pool whose workers report their CPU time at the end."""
+    """Process pool whose workers report their CPU time at the end."""
 
     def __init__(self, workers: int, _: str | None = None) -> None:
         import multiprocessing
@@ -91,7 +91,7 @@ def timed(function: Any, *arguments: Any) -> Any:
 
 
 def play(folder: Path, conversations: int, workers: int, out: str) -> None:
-    """One run, in a process of its own; prints wall, CPU of the busiest process, and megabytes of it."""
+    """Play one run in its own process; print wall time, and CPU and megabytes of the busiest process."""
     import agentlab as al
     from agentlab.evals.play.shards import EXECUTORS
 
@@ -125,7 +125,7 @@ def step(folder: Path, conversations: int, workers: int, out: str) -> dict[str, 
 
 
 def plan(n: int, bytes_a_turn: float, cpu_a_turn: float, bytes_kept: float) -> list[str]:
-    """The page, for `n` conversations; `bytes_kept` are bytes of memory a turn."""
+    """Return the page for `n` conversations; `bytes_kept` are bytes of memory per turn."""
     turns = n * TURNS * FLOWS
     usd = turns * (TOKENS_IN * USD_IN + TOKENS_OUT * USD_OUT) / 1e6
     in_flight, tokens = 1000, TOKENS_IN + TOKENS_OUT
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plan", type=int, default=1_000_000)
-    parser.add_argument("--page", type=Path, help="write it there")
+    parser.add_argument("--page", type=Path, help="file for the page")
     for name, kind in (("folder", Path), ("workers", int), ("out", str)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -24,9 +24,9 @@ from agentlab.data.documents import Document
 from agentlab.knowledge.index import DocumentIndex, open_index
 
 MAX_RATIO = 4.0
-"""Times the bare scan: the target."""
+"""Target: a search takes at most this multiple of the bare scan."""
 WORDS = 2000
-"""Different ones in the corpus; a query has four of them."""
+"""Number of different words in the corpus; a query has four of them."""
 
 
 class Random:

@@ -36,12 +36,12 @@ CASES = (
     *((size, flows, measures, 0.0) for size in (60, 240) for flows, measures in ((1, 4), (5, 11))),
     *((60, flows, measures, loss) for loss in (0.1, 0.2, 0.3, 1.0) for flows, measures in ((1, 4), (5, 4), (5, 11))),
 )
-"""Conversations, flows, primary measures, and the loss; a loss of 1 means that every answer is wrong."""
+"""Numbers of conversations, flows and primary measures, and the loss; a loss of 1 makes every answer wrong."""
 PASSING = (60, 120, 240)
 
 
 def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
-    """The losses of each conversation, a column a measure of a flow; the first one became worse by `loss`."""
+    """Return losses: a row for each conversation, a column for each measure of a flow; the first is worse by `loss`."""
     columns: list[np.ndarray] = []
     for _ in range(flows):
         own: list[np.ndarray] = []
@@ -56,7 +56,7 @@ def lost(turns: Turns, flows: int, measures: int, loss: float) -> np.ndarray:
 
 
 def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
-    """When the run stops, and of each column whether it is called worse."""
+    """Return the conversation at which the run stops, and for each column if it is called worse."""
     looks = planned_looks(len(sums), LOOKS, ALPHA)
     for size, (p, raised) in zip(looks, alarms(sums, looks, len(sums), ALPHA), strict=True):
         if raised:
@@ -65,7 +65,7 @@ def planned(sums: np.ndarray) -> tuple[int, np.ndarray]:
 
 
 def stops(size: int, flows: int, measures: int, loss: float, runs: int, random: np.random.Generator) -> list[str]:
-    """A row of the first table."""
+    """Return a row of the first table."""
     hits, ends = np.zeros(2), 0
     for _ in range(runs):
         sums = lost(Turns(Shape("", size), random), flows, measures, loss)
@@ -87,7 +87,7 @@ def excludes(paired: PairedMeasure, seen: int, margin: float, reach: np.ndarray,
 
 
 def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> Iterator[str]:
-    """The cells of the second table: of each number of conversations the share that passed, and when on average."""
+    """Return the cells of the second table: the share of runs that pass and their mean stop, by size."""
     for size in PASSING:
         passed, ends = 0, 0
         for _ in range(runs):
@@ -113,7 +113,7 @@ def passes(kind: str, lengths: str, runs: int, random: np.random.Generator) -> I
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=200, help="simulated runs a share")
+    parser.add_argument("--runs", type=int, default=200, help="simulated runs for each share")
     arguments = parser.parse_args()
     started, runs = time.process_time(), arguments.runs
     random = np.random.default_rng(arguments.seed)

@@ -27,13 +27,13 @@ from typing import Any
 from loopback import compared
 
 CONVERSATION = 4
-"""Turns."""
+"""Turns per conversation."""
 MAX_MB, MAX_AFTER, MAX_ROWS, MAX_PARQUET = 1000.0, 0.10, 0.50, 0.05
-"""Targets: memory; after the last turn, of the run; to load turn rows, of what `json.loads` takes."""
+"""Targets: peak memory in MB; time after the last turn, as a share of the run; time to load rows, per `json.loads`."""
 
 
 class Talk:
-    """Asks once with the whole history; flows differ in what they leave out of their answers."""
+    """Flow of one call with the whole history; flows omit different words of the answers."""
 
     def __init__(self, number: int) -> None:
         self.name = f"talk_{number}"
@@ -72,7 +72,7 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
     model = al.Scripted(["An answer of a dozen words or so, as a small model gives it."], loop=True)
     last = time.perf_counter()
 
-    def tell(progress: Any) -> None:
+    def record_progress(progress: Any) -> None:
         nonlocal last
         last = time.perf_counter()
 
@@ -80,7 +80,7 @@ def play(folder: Path, out: str, mode: str, flows: int, scorers: list[str]) -> d
     spec |= {"recordings": str(folder / "recordings"), "scorers": scorers}
     with al.Lab(model=model, embedder="hashing/hashing-64", mode=mode, **spec) as lab:
         started = time.perf_counter()
-        lab.run_sync(out=folder / out, on_progress=tell)
+        lab.run_sync(out=folder / out, on_progress=record_progress)
         return {"after": time.perf_counter() - last, "run": time.perf_counter() - started}
 
 
@@ -100,7 +100,7 @@ def compare(folder: Path, out: str) -> dict[str, float]:
 
 
 def rows(folder: Path, out: str) -> dict[str, float]:
-    """CPU seconds: to parse all turn rows, to load their figures, and to load those from Parquet."""
+    """Return the CPU seconds to parse all turn rows, to load their figures, and to load those from Parquet."""
     from pyarrow import parquet
 
     from agentlab.evals.report.export import export
@@ -135,7 +135,7 @@ def rows(folder: Path, out: str) -> dict[str, float]:
 
 
 def step(name: str, *arguments: str) -> dict[str, float]:
-    """Run a step as a process of its own; its wall and CPU seconds and its peak memory in MB."""
+    """Run a step in its own process; return its wall and CPU seconds and its peak memory in MB."""
     started = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - this very file
         [sys.executable, __file__, "--step", name, *arguments], capture_output=True, text=True, check=False
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--flows", type=int, default=3)
     parser.add_argument("--mode", choices=("live", "replay"), default="live")
     parser.add_argument("--scorers", nargs="+", default=["answer", "similarity"])
-    parser.add_argument("--rounds", type=int, default=1, help="of which the median counts")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds; the table shows their median")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

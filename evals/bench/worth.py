@@ -50,7 +50,7 @@ from agentlab.lab.run import Run
 
 SAME_MATTER = 0.6
 TurnRef = tuple[str, int]
-"""Conversation and turn, from 0."""
+"""Name of a conversation, and a turn counted from 0."""
 
 
 class Without:
@@ -90,10 +90,10 @@ class Worth:
     memory: str
     fact: Fact
     written: int
-    """The turn, counted from 0; -1 for a fact that was stored before."""
+    """Turn that stored the fact, counted from 0; -1 if it was stored before the conversation."""
     read: set[TurnRef] = field(default_factory=set)
     lost: dict[TurnRef, float] = field(default_factory=dict)
-    """Loss of the measure without the fact."""
+    """Loss in the measure if the fact is deleted."""
 
     @property
     def worth(self) -> float:
@@ -102,7 +102,7 @@ class Worth:
     def row(
         self, near: Iterable[tuple[float, Worth]], questions: Mapping[TurnRef, Turn], measure: str
     ) -> dict[str, Any]:
-        """One row of the table; `near` are the facts about the same matter, with their cosines."""
+        """Row of the table; `near` has the facts on the same topic, with their cosines."""
         newer = [(alike, other.fact) for alike, other in near if self._is_superseded(other, questions)]
         alike, by = max(newer, key=itemgetter(0), default=(math.nan, None))
         misled = self.worth < 0
@@ -126,7 +126,7 @@ class Worth:
 
 @lru_cache(maxsize=4096)
 def named(text: str) -> frozenset[str]:
-    """Stems of the words that tell matters apart: the longer ones, and no numbers, which are mostly dates."""
+    """Return the stems that identify a topic: those of longer words, without numbers, which are mostly dates."""
     words = normalise(re.sub(r"['\u2019]s\b|-", " ", text)).split()
     return frozenset(stem(word) for word in words if len(word) > 3 and not stem(word)[0].isdigit())
 
@@ -186,7 +186,7 @@ def fact_worth(
 def _forks(
     facts_of: Mapping[str, Sequence[FactHistory]], memories: Mapping[str, str], keys: Sequence[tuple[str, str]]
 ) -> list[tuple[int, set[tuple[str, str]]]]:
-    """Turns to fork at, each with the facts to delete there: one of a memory; alone, if another memory uses its id."""
+    """Yield each turn to fork at with the facts to delete there: one fact per memory, and no id twice."""
     turns: dict[tuple[str, str], set[int]] = defaultdict(set)
     for name, facts in facts_of.items():
         for fact in facts:
@@ -203,7 +203,7 @@ def _forks(
 
 
 def _entry(spec: Mapping[str, Any], flow: str) -> dict[str, Any]:
-    """The flow's entry of the spec, with its memory replaced."""
+    """Return the flow's entry of the spec with its memory replaced."""
     entry = next(entry for entry in spec["flows"] if (entry["label"] or entry["flow"]) == flow)
     WITHOUT.backend = entry["memory"] or spec["memory"]
     return {**entry, "memory": f"{__name__}:WITHOUT"}
@@ -227,10 +227,10 @@ def _scores(run: Run, flow: str, measure: str) -> dict[TurnRef, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a recorded run")
-    parser.add_argument("--flow", help="a flow with a memory, where the run has several")
+    parser.add_argument("--flow", help="flow with a memory (needed with several flows)")
     parser.add_argument("--measure", default="answer_f1")
     parser.add_argument(
-        "--mode", choices=("auto", "replay"), default="auto", help="ask the model for what is new, or not"
+        "--mode", choices=("auto", "replay"), default="auto", help="auto: call the model for what is new; replay: never"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="agentlab-") as out:
