@@ -10,7 +10,7 @@ def identity(name: str) -> tuple[str, str]:
 
 
 def connect(name: str, *, timeout: float = 600.0) -> Model:
-    """The deployment `name`; raises ConfigError for what the environment lacks. `timeout` is for a whole answer."""
+    """The deployment `name`; raises ConfigError for what the environment lacks. `timeout` is for a whole response."""
     from agentlab.models.chat_model import ChatModel  # with the SDK, which only calls need
     from agentlab.models.openai_connection import azure_connection
 

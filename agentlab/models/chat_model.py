@@ -20,7 +20,7 @@ _THINKS = re.compile(r"(^|/)(o[1-9]|gpt-[5-9])")
 
 
 class ChatModel(Provider[dict[str, Any], ChatReader]):
-    """A chat model behind the chat-completions protocol; one time limit holds for an answer and for a silence."""
+    """A chat model behind the chat-completions protocol; one time limit holds for a response and for a silence."""
 
     is_rate_limited = True
 
@@ -52,7 +52,7 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
         return body | {name: value for name, value in settings.items() if value is not None}
 
     async def call(self, wired: dict[str, Any], emit: Emit) -> ChatReader:
-        """Ask once more without a parameter that the model does not take, or with another in its place."""
+        """Repeat the request without a parameter that the model rejects, or with another one instead."""
         while True:
             body = self._parameters.fit(wired)
             try:

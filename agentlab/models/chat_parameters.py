@@ -62,7 +62,7 @@ class Parameters:
 
 
 def refused_parameter(content: str, sent: Mapping[str, Any]) -> str:
-    """Return the name of the parameter that an answer refuses, "" if it refuses something else."""
+    """Return the name of the parameter that a response refuses, "" if it refuses something else."""
     # Only what states the problem: other fields of an error quote the request, and so name everything in it.
     text = " ".join(map(str, parse_server_error(content))).replace("body.", "")
     if "messages" in sent and WORDS["short_ids"].search(text) and shorten_ids(sent["messages"]) != sent["messages"]:

@@ -39,7 +39,7 @@ THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinki
 
 
 class Delta(Struct, gc=False):
-    """Piece of an answer, or a whole answer; other fields are ignored."""
+    """Piece of a completion, or a whole one; other fields are ignored."""
 
     content: Any = None
     refusal: Any = None
@@ -63,7 +63,7 @@ class Choice(Struct, gc=False):
 
 
 class Problem(Struct, gc=False):
-    """Error in place of an answer, in any of the forms that servers send."""
+    """Error instead of a completion, in any of the forms that servers send."""
 
     error: Any = None
     base_resp: Any = None
@@ -82,7 +82,7 @@ class Chunk(Problem, gc=False):
     usage: Any = None
     x_groq: Any = None
     data: Any = None
-    """With `result`: the answer itself, where a gateway wraps it."""
+    """With `result`: the completion itself, if a gateway wraps it."""
     result: Any = None
 
 
@@ -112,7 +112,7 @@ class CallInPieces(Struct):
 
 
 class ChatReader:
-    """Collects an answer from its bytes; `fail` returns the error for an error that the server reports."""
+    """Collects a completion from its bytes; `fail` returns the error for an error that the server reports."""
 
     def __init__(self, model: str, fail: Callable[[Any], ModelError]) -> None:
         self.model = model
@@ -240,19 +240,19 @@ class ChatReader:
         call.extra = part.get("extra_content") or call.extra
 
     def completion(self, tool_names: Mapping[str, str]) -> Completion:
-        """Return the answer; `tool_names` maps names on the wire to tools. Raises ModelError if there is no answer."""
+        """Return the completion, or raise ModelError; `tool_names` maps names on the wire to tools."""
         text = join_surrogates("".join(self._texts))
         if not (self._finish or text or self._calls or any(self._thoughts.values())):
             raise UnreadableAnswer("the server sent an answer with nothing in it")
         if not self._finish and not self.is_done:
             raise Unreachable("the stream ended before the answer did")
         thought = next((flatten(self._thoughts[name]) for name in THOUGHT_FIELDS if self._thoughts.get(name)), "")
-        answer, spelled_out = split_thought(text, is_split=bool(thought))
+        visible, spelled_out = split_thought(text, is_split=bool(thought))
         finish = _FINISH.get(self._finish.lower(), "other" if self._finish else "stop")
         calls, is_truncated = self._whole_calls(tool_names, finish == "length")
         stopped = f"the server stopped the reply: {self._finish[:80]}" if finish == "other" else ""
         if not calls:
-            answer, markup = split_tool_markup(answer)
+            visible, markup = split_tool_markup(visible)
             if markup:
                 finish, stopped = "other", f"the server does not read this model's calls, such as {markup[:200]}"
         elif not is_truncated:
@@ -265,7 +265,7 @@ class ChatReader:
             usage = replace(usage, output_tokens=None)
         extra = {"openai": self._thoughts} if calls and self._thoughts else {}
         return Completion(
-            message=Message(role="agent", text=answer, tool_calls=calls, extra=extra),
+            message=Message(role="agent", text=visible, tool_calls=calls, extra=extra),
             usage=usage,
             model=self.model,
             finish_reason=finish,
@@ -292,7 +292,7 @@ _EMPTY = Delta()
 def reported_problem(chunk: Chunk) -> Any:
     """Return the error that a server reports in a chunk, None if there is none; raises BadRequest for Ollama's form."""
     error = chunk.error or chunk.base_resp
-    # Some servers send a status of 0 with every answer.
+    # Some servers send a status of 0 with every response.
     is_fine = isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
     if error and not (is_fine and (chunk.choices or not chunk.error)):
         return error
@@ -313,7 +313,7 @@ def as_index(index: Any) -> int | None:
 
 
 def flatten(part: Any) -> str:
-    """Return the text of a part of an answer, or of a list of parts."""
+    """Return the text of a part of a completion, or of a list of parts."""
     if isinstance(part, Mapping):
         names = ("text", "thinking", "refusal", "reasoning", "summary", "content", "value")
         return next((flatten(part[name]) for name in names if part.get(name)), "")

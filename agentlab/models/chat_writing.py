@@ -17,7 +17,7 @@ from typing import Any
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.core.strict_json import join_surrogates
 
-OPENING, GO_ON, HEARD = "Begin.", "Go on.", "I see."
+OPENING, CONTINUATION, ACKNOWLEDGEMENT = "Begin.", "Go on.", "I see."
 """Fillers of user and assistant: before a greeting, after a reply, and between a tool result and a message."""
 INTERRUPTED = "Error: the call was interrupted before it had a result."
 MAX_ID_CHARS = 40
@@ -38,12 +38,12 @@ def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> lis
             _join(rows[-1], row)
             continue
         if row["role"] == "user" and last == "tool":
-            rows.append({"role": "assistant", "content": HEARD})
+            rows.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
         rows.append(row)
     if not rows or rows[0]["role"] != "user":
         rows.insert(0, {"role": "user", "content": OPENING})
     if rows[-1]["role"] == "assistant":
-        rows.append({"role": "user", "content": GO_ON})
+        rows.append({"role": "user", "content": CONTINUATION})
     return [{"role": "system", "content": join_surrogates(system)}, *rows] if system else rows
 
 

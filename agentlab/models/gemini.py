@@ -71,7 +71,7 @@ def connect(
 
 @dataclass
 class StreamedContents:
-    """Collects the chunks of one answer."""
+    """Collects the chunks of one response."""
 
     model: str
     parts: list[Any] = field(default_factory=list)
@@ -89,7 +89,7 @@ class StreamedContents:
 
 
 class GeminiModel(Provider[dict[str, Any], StreamedContents]):
-    """Model behind Gemini's generateContent; `timeout` is in seconds, for the whole answer."""
+    """Model behind Gemini's generateContent; `timeout` is in seconds, for the whole response."""
 
     is_rate_limited = True
 
@@ -199,7 +199,7 @@ class GeminiModel(Provider[dict[str, Any], StreamedContents]):
         key = self._keys.next_key()
         try:
             contents: Any = [types.Content.model_validate(content) for content in wired["contents"]]
-            # No compression: the size of a compressed answer is unknown until it is unpacked.
+            # No compression: the size of a compressed response is unknown until it is unpacked.
             options = types.HttpOptions(headers={"x-goog-api-key": key, "Accept-Encoding": "identity"})
             config = types.GenerateContentConfig(http_options=options, **wired["config"])
             models = self._connected().aio.models
@@ -271,7 +271,7 @@ def _provider_data(holder: Message | ToolCall) -> dict[str, Any]:
 
 
 def _model_parts(message: Message, names: Mapping[str, str], as_text: Collection[str]) -> list[dict[str, Any]]:
-    """Return the parts of a model's turn as Gemini sent them; a changed or other turn is its text, then its calls.
+    """Return the parts of a model's turn as Gemini sent them; for any other turn its text, then its calls.
 
     Calls in `as_text` are described in words.
     """
@@ -321,10 +321,10 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
 
 def read_usage(usage: Any) -> Usage:
     """Return the usage; Gemini counts thoughts and input of its own tools separately, and omits a count of 0."""
-    prompt, answer, thoughts = usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count
+    prompt, reply, thoughts = usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count
     return Usage(
         input_tokens=None if prompt is None else prompt + (usage.tool_use_prompt_token_count or 0),
-        output_tokens=None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0),
+        output_tokens=None if reply is None and thoughts is None else (reply or 0) + (thoughts or 0),
         cached_tokens=usage.cached_content_token_count,
         reasoning_tokens=thoughts,
     )

@@ -13,7 +13,7 @@ def identity(name: str) -> tuple[str, str]:
 def connect(name: str, *, base_url: str | None = None, api_key: str | None = None, timeout: float = 600.0) -> Model:
     """The model `name` on the server given by `OPENAI_BASE_URL`, or OpenAI's own; raises ConfigError without a key.
 
-    `timeout` is in seconds, for a whole answer; two minutes of silence end it, too.
+    `timeout` is in seconds, for a whole response; two minutes of silence end it, too.
     """
     from agentlab.models.chat_model import ChatModel  # with the SDK, which only calls need
     from agentlab.models.openai_connection import Connection

@@ -4,7 +4,7 @@
     row = await connection.ask("openai/e", "/embeddings", {"model": "e", "input": ["offside"]}, read)
 
 The official SDK carries the call, so its documentation applies to address, organisation, project, headers, proxies and
-certificates. The adapter reads the bytes of the answer: the typed reading of the SDK costs more than the rest of a run.
+certificates. The adapter reads the bytes of a response: the typed reading of the SDK costs more than the rest of a run.
 The queue before every model and embedder repeats a call that may succeed later, with the next of several keys.
 """
 
@@ -31,7 +31,7 @@ Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
 LINGERING_SECONDS = 0.05
 MAX_BYTES = 64 * 2**20
-"""Largest size of one answer, with everything around its text."""
+"""Maximum size of one response, with everything around its text."""
 MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
 MAX_REDIRECTS = 5
@@ -41,7 +41,7 @@ KEY, TOKEN = "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"
 class Connection:
     """One server and its keys; `base_url` is None for OpenAI's own, `timeout` is in seconds, for any silence.
 
-    The caller limits the time of a whole answer.
+    The caller limits the time of a whole response.
     """
 
     def __init__(self, base_url: str | None, keys: KeyRing, timeout: float) -> None:
@@ -56,9 +56,9 @@ class Connection:
         body: Mapping[str, Any],
         read: Callable[[AsyncIterator[bytes]], Awaitable[Answered]],
     ) -> Answered:
-        """Return the result of `read` for the bytes of the server's answer; failures raise a ModelError of `model`.
+        """Return the result of `read` for the bytes of the server's response; failures raise a ModelError of `model`.
 
-        `path` is `/chat/completions` or `/embeddings`. Raises what `read` raises over an unreadable answer, too.
+        `path` is `/chat/completions` or `/embeddings`. Also raises what `read` raises for an unreadable response.
         """
         ticket = CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)
@@ -70,13 +70,13 @@ class Connection:
             response = await post(path, cast_to=httpx2.Response, body=body, stream=True, stream_cls=openai.AsyncStream)
             async with contextlib.aclosing(response):
                 pieces = _limited(response.stream)
-                answered = await read(pieces)
-                # A connection whose answer is read to its end is used again; the end may come a moment later.
+                result = await read(pieces)
+                # A connection whose response is read to its end is used again; the end may come a moment later.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LINGERING_SECONDS):
                         async for _ in pieces:
                             pass
-                return answered
+                return result
         except openai.APIStatusError as problem:
             response = problem.response
             text = response.content.decode("utf-8", "replace")
@@ -142,7 +142,7 @@ def azure_connection(timeout: float) -> AzureConnection:
 
 
 async def _check_head(response: httpx2.Response) -> None:
-    """Report the limits in the headers of an answer; raises ModelError for an answer that is not to be read."""
+    """Report the limits in the headers of a response; raises ModelError for a response that must not be read."""
     if (ticket := CURRENT.get()) is not None:
         ticket.observe_headers(response.headers)
     if response.has_redirect_location:
@@ -150,7 +150,7 @@ async def _check_head(response: httpx2.Response) -> None:
         if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
             origin = target.copy_with(path="/", query=None, fragment=None)
             raise ModelError(f"the server redirects to {origin}; set that address, if you trust it")
-    # The request excludes compression, because the unpacked size of an answer is unknown.
+    # The request excludes compression, because the unpacked size of a response is unknown.
     elif response.headers.get("content-encoding", "identity") != "identity":
         raise UnreadableAnswer("the server compresses its answers, although the request rules that out")
     elif response.is_error:

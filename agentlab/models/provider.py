@@ -41,7 +41,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
     is_rate_limited: bool = False
     """True for a server with limits of calls per minute or of parallel calls."""
     timeout: float | None = None
-    """Seconds for a whole answer, even if pieces of it keep arriving; None: no limit."""
+    """Seconds for a whole response, even if pieces of it keep arriving; None: no limit."""
 
     @abstractmethod
     def translate(self, request: Request) -> WireRequest:
@@ -60,10 +60,10 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
         """Return the result of the tool call `call_id` in the form of the provider's messages."""
 
     thinks: bool = False
-    """True for a model that thinks before it answers; its thought gets tokens of its own."""
+    """True for a model that thinks before its reply; the thought gets additional tokens."""
 
     def output_limit(self, request: Request) -> int | None:
-        """Return the maximum tokens of thought and answer together, as providers count them."""
+        """Return the maximum tokens of thought and reply together, as providers count them."""
         room = request.thought_tokens
         if room is None:
             room = THOUGHT_TOKENS if self.thinks else 0
@@ -133,9 +133,9 @@ def sum_usage(one: Usage, other: Usage) -> Usage:
 THOUGHT_TOKENS = 4_000
 """Default number of tokens for the thought of a model that thinks."""
 MAX_CHARS = 10_000_000
-"""Maximum size of an answer: a hundred times the longest reply of a model."""
+"""Maximum size of a response: a hundred times the longest reply of a model."""
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that an answer outside the protocol causes in the parser."""
+"""Errors of the parser for a response outside the protocol."""
 
 
 def unreadable(problem: Exception, model: str) -> UnreadableAnswer:

@@ -2,7 +2,7 @@
 
     read_refusal(429, {"retry-after": "7"}, '{"error": {"message": "slow down"}}', "openai/m")     # RateLimited, 7 s
 
-Words are looked for in errors only, never in answers.
+Only errors are searched for these words, never replies.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _classify(status: int, marks: str, text: str, model: str, wait: float | None
 def read_server_error(
     error: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
 ) -> errors.ModelError:
-    """Return the error that a server reports in place of an answer, or in the middle of one."""
+    """Return the error that a server reports instead of a completion, or in the middle of one."""
     code = (error.get("code") or error.get("status_code")) if isinstance(error, Mapping) else None
     status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 0
     return read_refusal(status, {}, json.dumps({"error": error}), model, redact, address)
@@ -135,7 +135,7 @@ def _message(content: Any) -> str:
 
 
 def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> errors.ModelError:
-    """Return the error for a call without an answer; the cause of an error of the SDK is one of its transport."""
+    """Return the error for a call without a response, from the SDK's error or its cause in the transport."""
     import aiohttp
 
     while not isinstance(problem, (aiohttp.ClientError, TimeoutError)) and problem.__cause__ is not None:
@@ -153,7 +153,7 @@ def lost_connection(problem: BaseException, model: str, redact: Callable[[str], 
 def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> float | None:
     """Return the seconds that a server asks to wait, from its headers or its words; None without any.
 
-    Some servers send `x-ratelimit-reset` with every answer: it counts only with status 429.
+    Some servers send `x-ratelimit-reset` with every response: it counts only with status 429.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1), ("x-ratelimit-reset", 1))[: 2 + (status == 429)]:
         given = str(headers.get(name) or "").strip()

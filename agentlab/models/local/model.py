@@ -220,7 +220,7 @@ class LocalModel(Provider[Exchange, Exchange]):
         assert self._trial is not None, "an unknown file is tried at its start"
         if wired.own_form is not None and not self._trial.calls_tools:
             raise errors.BadRequest("its trial found that it calls no tools; use a flow without tools", self.name)
-        # Only our form combines tools with a schema of the answer.
+        # Only our form combines tools with a schema of the reply.
         if wired.own_form is not None and self._trial.prefers_template_form and wired.request.output_schema is None:
             wired = self._in_template_form(wired.request)
         return await self._stream(wired, emit)
@@ -260,7 +260,7 @@ class LocalModel(Provider[Exchange, Exchange]):
             self._log = None
 
     async def _pieces(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the pieces of the server's answer."""
+        """Yield the pieces of the server's response."""
         import aiohttp
 
         patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)

@@ -34,7 +34,7 @@ _METADATA_BYTES, _TAIL_BYTES = 2**25, 2**20
 _EDITION = "2"
 """Folder of the results; another name when the trial makes other calls."""
 Ability = Literal["calls no tools", "calls tools, but not when it should", "calls tools"]
-"""The second: calls a tool after thanks, or none after a question that needs one."""
+"""`not when it should`: it calls a tool after thanks, or none after a question that needs one."""
 _ABILITIES: tuple[Ability, ...] = get_args(Ability)
 
 
