@@ -160,7 +160,7 @@ class ServerFault(Retryable):
 
 
 class UnreadableAnswer(ServerFault):
-    """The response is no answer; the call is made once more."""
+    """The response contains no completion; the call is made once more."""
 
 
 class ContextOverflow(ModelError):

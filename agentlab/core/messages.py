@@ -154,7 +154,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     thought: str = ""
     """Thought of the model before its reply; only the trace holds it."""
     stopped: str = ""
-    """One line that says why the reply is not whole; "" if it is whole, or cut at the token limit."""
+    """One line with the reason why the reply is not whole; "" if it is whole, or truncated at the token limit."""
 
     @property
     def text(self) -> str:

@@ -39,7 +39,7 @@ class Model(Protocol):
     """Maximum number of parallel requests; None: no limit."""
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
-        """Return the answer to `request`; calls `emit` with each piece of visible text as it arrives."""
+        """Return the completion of `request`; calls `emit` with each piece of visible text as it arrives."""
         ...
 
     async def close(self) -> None: ...

@@ -258,7 +258,7 @@ def check_totals(events: Sequence[Event], label: str) -> Costs:
     seen = {event.id for event in events}
     if len(seen) < len(events):
         duplicate, _ = Counter(event.id for event in events).most_common(1)[0]
-        raise RunError(f"{label}: event {duplicate} is in the ledger twice")
+        raise RunError(f"{label}: duplicate event {duplicate} in the ledger")
     parents = {event.parent for event in events}
     if lost := parents - seen - {None}:
         orphan = next(event for event in events if event.parent in lost)

@@ -268,7 +268,7 @@ class Session(MemoryVerbs, BackgroundWork):
         return passages
 
     def note_search(self, documents: Sequence[Any], query: str = "") -> tuple[Passage, ...]:
-        """Record a search of the flow's own retriever, and return its passages; () says that it found nothing.
+        """Record a search of the flow's own retriever, and return its passages; () means no results.
 
         A document is a Passage, a mapping with `doc_id`, `text` and optional `title`, or the id of a document of the
         data set. Without this verb the look-ups of such a flow are unknown. Raises ConfigError for anything else.

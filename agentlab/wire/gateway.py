@@ -42,7 +42,7 @@ from agentlab.wire.response_validation import validate_completion
 from agentlab.wire.retries import RETRIES, Attempts
 
 MAX_TASKS = 200
-"""Background tasks of one session among which a replay looks for a request."""
+"""Maximum number of background tasks of a session in which a replay looks for a request."""
 _PERMANENT_ERRORS = (errors.BadRequest, errors.ContentFiltered, errors.ContextOverflow)
 """Errors that the same request always causes, so they are recorded."""
 
@@ -142,7 +142,7 @@ class Gateway:
             if joined:
                 emit(completion.message.text)
         except (asyncio.CancelledError, Exception) as failure:
-            return self._without_answer(failure, call, identity, site)
+            return self._failed_result(failure, call, identity, site)
         result = CallResult(
             value=completion,
             seconds=timed.seconds,
@@ -201,7 +201,7 @@ class Gateway:
             raise miss or errors.NotRecorded(no_recordings, "nothing recorded")
         return miss
 
-    def _without_answer(
+    def _failed_result(
         self, failure: BaseException, call: _Call, identity: _RequestIdentity, site: CallSite
     ) -> CallResult[Completion]:
         if identity.recorded is not None and not isinstance(failure, (errors.NotRecorded, *_PERMANENT_ERRORS)):

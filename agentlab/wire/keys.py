@@ -1,4 +1,4 @@
-"""Keys of recordings: a hash of everything that determines the answer to a call.
+"""Keys of recordings: a hash of everything that determines the result of a call.
 
 Ids that only name an exchange are normalised first; every other field that reaches a provider changes the key.
 """
@@ -50,7 +50,7 @@ class NormalisedRequest:
 
 
 def normalise_request(model: str, endpoint: str, request: Request, epoch: int) -> NormalisedRequest:
-    """Return everything that determines the answer to `request`.
+    """Return everything that determines the completion of `request`.
 
     `endpoint` is the kind of server and any further settings that the provider adds.
     """

@@ -57,7 +57,7 @@ class Recorder:
         return self.recordings.look_up(key) if self.recordings is not None else None
 
     def next_occurrence(self, keys_of: Callable[[int], Sequence[str]]) -> int:
-        """Return the number of recorded answers to the same request in a chat; `keys_of(n)` returns the keys."""
+        """Return the number of recorded completions of the same request in a chat; `keys_of(n)` returns the keys."""
 
         def is_answered(key: str) -> bool:
             entry = self.look_up(key)

@@ -25,7 +25,7 @@ BACKOFF_SECONDS = 0.5
 MAX_RETRY_AFTER_SECONDS = 60.0
 """Total seconds that a call waits because a provider asks for it, by default."""
 MAX_UNREADABLE = 2
-"""Unreadable answers after which a call ends: a further one would cost as much and hardly differ."""
+"""Unreadable responses after which a call ends: a further one would cost as much and hardly differ."""
 
 _jitter = random.Random()
 

@@ -92,11 +92,11 @@ def test_waiting_is_not_latency():
     assert critical_path([model_call(0, seconds=1.0, waited=30.0)]) == 1.0
 
 
-@pytest.mark.parametrize("break_it", ["twice", "orphan"])
+@pytest.mark.parametrize("break_it", ["duplicate", "orphan"])
 def test_conservation_finds_a_ledger_that_cannot_be_right(break_it):
     events: list[Event] = [model_call(0), model_call(1, after=(0,))]
     check_totals(events, "here")
-    events.append(model_call(0) if break_it == "twice" else model_call(2, parent=9))
+    events.append(model_call(0) if break_it == "duplicate" else model_call(2, parent=9))
     with pytest.raises(RunError, match="here"):
         check_totals(events, "here")
 
@@ -164,11 +164,11 @@ def test_a_request_survives_json_field_by_field(field):
 
 
 class Watched(Step, frozen=True, kw_only=True, weakref=True):
-    """A step that reports its deletion."""
+    """Step with weak references, which reveal its deletion."""
 
 
 def test_critical_path_keeps_no_reference_to_events():
-    """A circle would keep the events of a whole run until the collector comes by."""
+    """A reference cycle would keep all events of a run until the garbage collector runs."""
     events = [Watched(id=0, turn=0, name="outer"), model_call(1, parent=0), model_call(2, parent=0, after=(1,))]
     reference = weakref.ref(events[0])
     gc.disable()
