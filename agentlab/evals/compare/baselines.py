@@ -1,7 +1,7 @@
 """Baseline files: the measures of every turn of a run, one sorted line each, so that changes can be reviewed.
 
 A gate compares with the mean over the epochs of the run. The noise of a baseline can raise a false alarm in each of its
-gates, and a baseline with lucky scores raises more. So the file says how many gates share `alpha`, and it takes no
+gates, and a baseline with lucky scores raises more. So the file records how many gates share `alpha`, and it takes no
 second run of one configuration. `BASELINE.served` beside it has a line for each gate in which a turn changed.
 
 {"format": 1, "run_id": "first", "spec": "flows", "model": "...", "datasets": {"laws": "<sha256>"}, "graders": {...},
@@ -31,7 +31,7 @@ from agentlab.evals.store.rows import UNKNOWN
 from agentlab.evals.store.run import StoredRun
 
 GATES, MAX_GATES = 5, 100
-"""Number of gates by default and at most; sign flips are too coarse for more."""
+"""Default and maximum number of gates; sign flips are too coarse for more."""
 CONFIGURED = ("flows", "model", "embedder", "retrieval", "memory", "ingest", "files", "mcp", "generation", "prompts")
 """Spec keys that affect the replies of a flow, beside the data."""
 

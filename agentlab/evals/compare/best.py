@@ -51,10 +51,10 @@ class Best:
         return f"no difference from the best shown {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
 
 
-def best(flows: Mapping[str, TurnTable], decide: Sequence[str]) -> Best | None:
+def best(flows: Mapping[str, TurnTable], primary: Sequence[str]) -> Best | None:
     """Return the best flows of at least three on the same turns; None if no primary quality is known for all."""
     # A judge's own scores decide nothing.
-    names = [name for name in decide if measure(name) not in COSTS and not name.startswith(JUDGE_METRIC_PREFIX)]
+    names = [name for name in primary if measure(name) not in COSTS and not name.startswith(JUDGE_METRIC_PREFIX)]
     names = [name for name in names if all(_is_known(table, name) for table in flows.values())]
     if not names:
         return None

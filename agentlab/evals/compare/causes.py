@@ -33,7 +33,7 @@ POOR, POOR_PARAGRAPH = 0.5, 0.3
 STRICT_MEASURES = ("argument_accuracy", "tool_f1", "memory_write_recall", "memory_restraint", "no_stale_fact")
 """Measures that make a turn poor if they are below 1."""
 LIMIT = "limit reached"
-"""Ending of a flow's decision to answer because of its step limit."""
+"""End of a decision's name if a flow answers because it reached its step limit."""
 Evidence = tuple[Event | None, str]
 """Event that shows a cause, and the explanation."""
 
@@ -120,7 +120,7 @@ def _missed_refusal(case: GradedTurn) -> Evidence | None:
 
 
 def _verdict(case: GradedTurn, metric: str) -> Verdict:
-    """Return the verdict on the reply; that behind a score of `metric` differs from the wording only if undecided."""
+    """Return the verdict on the reply: undecided if the score of `metric` is, otherwise by the wording."""
     score = (case.row.scores or {}).get(metric)
     return "not decided" if score and score.value is None else read_reply(case.reply_text).verdict
 
@@ -258,9 +258,9 @@ RULES: dict[str, tuple[tuple[Callable[[GradedTurn], Evidence | None], ...], str]
     "needless memory": ((_needless_memory,), "the flow wrote to memory without a reason"),
     "unknown": ((), "a poor answer without a trace, or without the searches of the flow"),
 }
-"""Cause -> its rules and its meaning, in the order of the trials."""
+"""Cause -> its rules and its meaning; the first cause that applies counts."""
 SEARCHED = ("retrieval miss", "evidence ignored", "unsupported claim")
-"""Causes that tell nothing if the searches of a flow are unknown."""
+"""Causes that depend on a flow's searches; not reported if these are unknown."""
 WITHOUT_A_TRACE = ("error", "missed refusal", "wrong refusal")
 
 
@@ -279,7 +279,7 @@ def cause_of(case: GradedTurn) -> tuple[str, Evidence] | None:
 
 
 def causes(run: StoredRun, conversation: str | None = None) -> Iterator[Cause]:
-    """Yield the cause of every failed or poor turn, by trial; without the unchanged data set only of failed turns."""
+    """Yield the cause of every failed or poor turn, by trial; only of failed turns without the unchanged data set."""
     for row in run.rows(lambda row: conversation in (None, row.conversation)):
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)

@@ -41,7 +41,7 @@ class ClaimResult:
     more: Needed | None
     """Conversations beyond these that exclude the losses, if both flows are equally good; None if no number does."""
     needed: str
-    """`more` with its condition."""
+    """`more` as text, with its condition."""
 
     @property
     def verdict(self) -> str:

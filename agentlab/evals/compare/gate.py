@@ -61,7 +61,7 @@ MEASURED_LIVE = "measured live in two runs"
 WORST_FIRST = ("worse beyond margin", "worse, size undecided", "undecided", "pass", "unchanged")
 
 Stops = Mapping[str, Mapping[str, float]]
-"""Flow -> cost -> most that a turn can take."""
+"""Flow -> cost -> declared maximum of a turn."""
 Result = Literal["unchanged", "pass", "regression", "inconclusive"]
 EXIT_CODES: dict[Result, int] = {"unchanged": 0, "pass": 0, "regression": 2, "inconclusive": 3}
 

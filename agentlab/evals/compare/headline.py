@@ -38,7 +38,7 @@ from agentlab.evals.store.run import StoredRun, notes_on_judges
 USABLE = 0.2
 """Floor of the answer measure: a flow is unusable if the upper end of its interval is lower."""
 MAX_LENGTH = 100
-"""Most characters of a headline, unless the names of the flows are longer."""
+"""Maximum characters of a headline, unless the names of the flows are longer."""
 WEAK = 0.9
 """A mean above this is no weak point."""
 WEAKNESS = {
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[Verdict, Comparison | None]:
     """Return the verdict on one run or two, and the comparison that it rests on; None if nothing can be compared.
 
-    `comparison` is the one of these runs, if it is made. Raises RunError for a run that has not ended.
+    `comparison` is their comparison, if one exists already. Raises RunError for a run that has not ended.
     """
     sides = [side for side in sides_of(runs) if comparison is None or side.name in comparison.tables]
     folders = " ".join(shlex.quote(str(run.path)) for run in runs)
@@ -122,7 +122,7 @@ Decision = tuple[str, str | None, list[str], list[str]]
 
 @dataclass(frozen=True)
 class _Field:
-    """The flows of one verdict."""
+    """Flows to choose from, with their comparison."""
 
     sides: Sequence[Side]
     comparison: Comparison | None
@@ -257,7 +257,7 @@ class _Field:
         return [*filter(None, gains), *([f"more often {', '.join(rest)}"] if rest else [])]
 
     def _savings(self, contrasts: Sequence[Contrast]) -> dict[str, str]:
-        """Return the costs that a flow is shown to save against every other one, each with the least that it saves."""
+        """Return the costs that a flow is shown to save against every other one, each with its smallest saving."""
         savings = {}
         for name, words in FEWER.items():
             mine = self.means[contrasts[0].flow].get(name)

@@ -4,7 +4,7 @@
     unchanged  every turn is equal: a statement about these turns
     better, worse
                the sign-flip test of the whole family rejects at alpha; with a margin it tests for a loss only, which
-               is beyond the margin or of undecided size. `claim` says if this is true of the mean, too
+               is beyond the margin or of undecided size. `claim` shows if this is true of the mean, too
     pass       with a margin: a mean loss beyond it is excluded at level 1 - alpha, rare breaks included
     undecided  none of these; `conversations_needed` exclude a loss if the sides are equally good
 
@@ -44,7 +44,7 @@ MIN_FOR_MEAN_SCORE = 30
 Claim = Literal["", "more often", "on average", "on average, whatever was not seen"]
 VerdictKind = Literal["unknown", "unchanged", "better", "worse", "pass", "undecided"]
 IN_A_PAIR = {"better": "B better", "worse": "B worse", "undecided": "no difference shown"}
-"""Verdicts of a comparison without margins, for kinds with another name there."""
+"""Kind -> its name in a comparison without margins, where the names differ."""
 
 
 def bound_of_all(paired: PairedMeasure, sign: float, alpha: float) -> float | None:

@@ -5,8 +5,8 @@
     verdict = gate.verdict(run)
 
 It is the gate on the conversations so far, with tests that may be repeated (`stats.sequential`). A seed determines the
-order of the conversations. The primary measures are tested at the planned looks if anything is worse, and after every
-conversation if a loss beyond the margin is excluded. A regression stops the run, and so does a pass of all of them.
+order of the conversations. The test for a regression runs at the planned looks. The test that excludes a loss beyond
+the margin runs after every conversation. A regression stops the run, and so does a pass of all primary measures.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Side(NamedTuple):
 
 
 def sides_of(runs: Sequence[StoredRun]) -> list[Side]:
-    """The flows of one run, or those of two as `compare` calls them."""
+    """Return the flows of one run, or those of two runs under the names that `compare` gives them."""
     if len(runs) == 1:
         return [Side(flow, runs[0], flow) for flow in runs[0].result.flows]
     differ = len({run.run_id for run in runs}) == len(runs)
@@ -68,9 +68,9 @@ class Contrast:
     paired: Mapping[str, PairedMeasure]
     """Primary measures, with `other` as A."""
     verdict_on: Callable[[str, bool], MeasureVerdict]
-    """Returns the verdict on a measure: by the tests of this pair, or if True by the one over all pairs."""
+    """Returns the verdict on a measure by the tests of this pair, or with True by the test over all pairs."""
     measures: Sequence[str]
-    """Primary measures, and the costs beside them."""
+    """Primary measures and all costs."""
 
     @cached_property
     def significant(self) -> dict[str, MeasureVerdict]:
@@ -94,7 +94,7 @@ class Contrast:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """The largest mean loss that is not excluded, of each open quality, or of all if none is open.
+        """Upper bound of the mean loss of each open quality, or of every quality if none is open.
 
         Unknown qualities are left out.
         """
@@ -104,7 +104,7 @@ class Contrast:
 
     @cached_property
     def more(self) -> Needed | None:
-        """The numbers of more conversations, if both are equally good, that exclude `MARGIN`; None if none is known."""
+        """Further conversations that exclude `MARGIN` if both flows are equally good; None if unknown."""
         needed = [more_if_equal(paired, MARGIN, ALPHA) for paired in self.open.values() if len(paired.differences)]
         return max((each for each in needed if each), default=None) if None not in needed else None
 
@@ -124,7 +124,7 @@ class Contrast:
         return [name for name, each in self.significant.items() if each.kind == "worse" and is_quality(name)]
 
     def passes(self, name: str, alpha: float) -> bool:
-        """Return True if a loss in a primary measure is excluded: of `MARGIN`, or for a cost of `COST_MARGIN`."""
+        """Return True if a loss in a primary measure is excluded: `MARGIN` in a quality, `COST_MARGIN` in a cost."""
         paired = self.paired[name]
         margin = MARGIN if is_quality(name) else COST_MARGIN * (paired.means[0] or 0.0)
         is_cheaper = not is_quality(name) and self.over_all[name] == "better"

@@ -119,7 +119,7 @@ def grade_rows(
     flows: defaultdict[str, FlowFold] = defaultdict(FlowFold)
     common: dict[str, Any] = {} if embed is None else {"embed": embed}
     reported: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
-    """Measure -> turns for which a system reports it. For these turns it is unknown for the other systems."""
+    """Measure -> turns for which some system reports it; for the other systems it is unknown there."""
     for row in rows:
         for name, _ in published_numbers(row.published or {}):
             reported[name].add((row.conversation, row.turn))

@@ -197,7 +197,7 @@ async def _ask(turn: UserTurn, session: Session, *, rubric: Rubric, item: JudgeI
 async def _read_verdict(
     session: Session, rubric: Rubric, messages: Sequence[Message], limit: int | None
 ) -> tuple[str | None, Completion]:
-    """Ask for a verdict, and once more than it is recorded where no recorded one can be read."""
+    """Repeat the call until its verdict can be read, or until a live call ends without a readable one."""
     completion: Completion | None = None
     while True:
         try:

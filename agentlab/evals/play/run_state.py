@@ -2,7 +2,7 @@
 Memory holds only the conversations in flight.
 
 A resumed run reads its folder one conversation at a time and folds finished ones in. An unfinished one counts for the
-bill; its turns count only if it does not start again. A conversation in which the provider failed starts again at that
+costs; its turns count only if it does not start again. A conversation in which the provider failed starts again at that
 turn.
 """
 

@@ -35,11 +35,11 @@ from agentlab.knowledge.refusal import declines
 MAX_SENTENCE_WORDS = 25
 """A reference with more words is a paragraph."""
 MAX_SYNONYM_WORDS = 2
-"""Maximum content words of a reference for which a reply in other words may be a synonym, and is not graded."""
+"""With at most this many content words in the reference, a reply in other words may be a synonym: no score."""
 MAX_BARE_WORDS = 6
-"""Maximum words of a reference for which the meaning of a reply without `yes` or `no` counts as one."""
+"""With at most this many words in the reference, a reply may mean `yes` or `no` without either word."""
 MAX_DENIED_WORDS = 4
-"""Maximum words of a reference that one denied word contradicts; a reply may state the rest of a longer one."""
+"""With at most this many words in the reference, one denied word contradicts it; of a longer one the rest may hold."""
 FAMILY_CHARS = 5
 """Characters that related words share at their beginning: refund and refundable."""
 
@@ -74,7 +74,7 @@ def correctness(reply: str, reference: str) -> float | None:
 
 
 def _excludes(*texts: str) -> bool:
-    """Return True if two texts have another colour, side or label each: "the green valve" for the red one."""
+    """Return True if the two texts name different colours, sides or labels: "the green valve" for the red one."""
     table = WORDS["exclusive"]
     members = [{table[word] for word in normalise(fold(text)).split() if word in table} for text in texts]
     kinds = [{member.partition(".")[0] for member in each} for each in members]
@@ -117,7 +117,7 @@ def _share(reply: str, reference: str, language: str) -> float | None:
 
 
 def _is_validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> bool:
-    """Return False outside English for words that are not all there, and for those that one side alone denies."""
+    """Return False outside English if words of the reference are missing, or if only one side denies them."""
     letters = pattern("other_letters")
     if language in ("en", "") and not (letters.search(reference) and letters.search(reply)):
         return True

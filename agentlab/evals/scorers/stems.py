@@ -18,7 +18,7 @@ def content_stems(text: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=512)
 def signed_stems(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the stems and numbers of a text without function words, and apart those right after a negation."""
+    """Return the stems and numbers of a text without function words: plain ones, and those right after a negation."""
     words = normalise(re.sub(r"(?<=\w)['\u2019]s\b", "", text).replace("-", " ")).split()
     signs = [before in NEGATING for before in ["", *words]]
     stems = [(stem(word), sign) for word, sign in zip(words, signs, strict=False) if word not in IGNORED]

@@ -54,7 +54,7 @@ def fold(text: str) -> str:
 
 
 LANGUAGES = {name: frozenset(fold(words).split()) for name, words in _TABLES.pop("languages").items()}
-"""Languages of `text2num`, and frequent words of theirs."""
+"""Languages of `text2num`, with frequent words of each."""
 _SIZES = {kind: _by_word(sizes) for kind, sizes in _TABLES.pop("units").items()}
 WORDS: dict[str, dict[str, Any]] = {name: _by_word(table) for name, table in _TABLES.items()}
 """Table -> word -> key; of `units`, dimension and size in the first unit of the dimension."""

@@ -23,22 +23,22 @@ from agentlab.evals.scorers.dates import Span, find_dates
 from agentlab.evals.scorers.tables import LANGUAGES, WORDS, fold, number_of, pattern, rewrite
 
 LOOSE = ("nth", "weekday")
-"""Dimensions of values that a reply may lack if it has other words of a reference: the third, Friday."""
+"""Dimensions of values that a reply may omit if it has other words of the reference: the third, Friday."""
 
 
 class Value(NamedTuple):
     """Number with its unit."""
 
     dimension: str
-    """First unit of its kind, a currency, `nth`, or `things` that are counted; "" for a number alone."""
+    """Base unit, a currency, `nth`, or `things` for counted things; "" for a number alone."""
     unit: float
-    """Size of its unit in the first one."""
+    """Size of the unit in base units."""
     readings: tuple[float, ...]
-    """Numbers of units: half past nine has two."""
+    """Possible numbers of units: half past nine has two."""
 
     @property
     def weight(self) -> int:
-        """Number of words that it stands for: two with a unit."""
+        """Number of words that the value counts for: two with a unit."""
         return 2 if self.dimension not in ("", "things", *LOOSE) else 1
 
     def equals(self, other: Value) -> bool:
@@ -58,7 +58,7 @@ Content = tuple[list[Span], list[Value], str]
 
 
 def language_of(text: str) -> str:
-    """Return the language with the most frequent words in a text, of equal ones that with the longest number words."""
+    """Return the language with most frequent words in a text; longer number words decide a tie."""
     text = fold(text)
     words = re.findall(r"[^\W\d_]+", text.lower())
     counts = {name: sum(word in frequent for word in words) for name, frequent in LANGUAGES.items()}

@@ -1,4 +1,4 @@
-"""Sequential tests: planned looks for an alarm, and bets that may be checked after every conversation.
+"""Sequential tests: planned looks for an alarm, and e-values that may be checked after every conversation.
 
 A conversation is one observation. `sums` has the shape (n, J): a row per conversation in the order of the run, a column
 per measure of a flow, with the sums of the turns' losses. `counts` (n, J) holds the numbers of turns. The order is

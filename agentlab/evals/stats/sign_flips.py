@@ -22,11 +22,11 @@ SEED = 0
 EXACT_UP_TO = 13
 """Maximum number of differing conversations for which all sign flips are tried."""
 MAX_LATTICE = 100_000
-"""Largest sum, in steps, of a column whose p-value is exact."""
+"""Maximum sum of a column, in lattice steps, for an exact p-value."""
 FEW_STEPS = 8
-"""Different values up to which a Fourier transform is faster than a sum over all values."""
+"""With at most this many different values, a Fourier transform is faster than a sum over all values."""
 MAX_DIVISOR = 12
-"""Most steps of the smallest difference."""
+"""Maximum lattice steps in the smallest difference."""
 DRAWS = 9999
 BLOCK = 1_000_000
 """Numbers drawn at once, 8 MB."""

@@ -95,7 +95,7 @@ class FlowFold:
         self._add_turn(row, rank)
 
     def add_abandoned(self, events: Sequence[Event]) -> None:
-        """Fold in an attempt that a later one replaced: only the bill counts it."""
+        """Fold in an attempt that a later one replaced: only the billed sums count it."""
         self.billed.append(billed_totals(events))
         self.counts["new"] += self.billed[-1].llm_calls or 0
 

@@ -167,7 +167,7 @@ class Ledger(Mapping[TrialKey, Trace]):
         return trial in self.last_attempts
 
     def abandoned(self, last_attempts: Mapping[TrialKey, int]) -> Iterator[Trace]:
-        """Yield the attempts that a later one in `last_attempts` replaced: only the bill counts them."""
+        """Yield the attempts that a later one in `last_attempts` replaced: only the billed sums count them."""
         return (self._decode((trial, attempt)) for trial, attempt in self._lines if attempt < last_attempts[trial])
 
     def _decode(self, attempt: TrialAttempt) -> Trace:

@@ -213,7 +213,7 @@ class StoredRun:
     def longest(self) -> int:
         """Turns of the longest conversation that the run left out, over all epochs; 0 if none or unknown.
 
-        The run may have played only shorter ones, and imported answers may be those to the shorter ones.
+        The run may have played only shorter conversations, and an import may answer only shorter ones.
         """
         played = {row.conversation for row in self._cached}
         left_out = [len(each.scored_turns) for name, each in self.conversations.items() if name not in played]
@@ -256,7 +256,7 @@ class StoredRun:
         return {label for label, flow in flows.items() if flow.llm_calls is None}
 
     def _without_false_zeros(self, row: TurnRow) -> TurnRow:
-        """Return the turn of a flow that bypasses the session with unknown costs: the session counted nothing."""
+        """Return the row; its costs become unknown if the flow bypasses the session, which then counted nothing."""
         is_unknown = row.flow in self._uncounted and row.totals == Totals()
         return replace(row, totals=NOT_COUNTED, latency_s=None) if is_unknown else row
 

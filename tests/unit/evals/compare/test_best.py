@@ -18,13 +18,13 @@ from support.small_runs import Answering, play, write_set
 NAMES = ["a", "b", "c", "d", "e"]
 
 
-def best_of(values, decide=("answer_f1", "llm_calls")):
-    """`values`: of each flow the columns of its measures, a number a conversation."""
+def best_of(values, primary=("answer_f1", "llm_calls")):
+    """Return the best flows; `values` has a row for each flow, with a column of conversations for each measure."""
     flows = []
     for columns in values:
         rows = zip(*columns, strict=True)
-        flows.append({(f"c{n:02}", 0, 0): dict(zip(decide, row, strict=True)) for n, row in enumerate(rows)})
-    return best(dict(zip(NAMES, make_turn_tables(flows), strict=False)), decide)
+        flows.append({(f"c{n:02}", 0, 0): dict(zip(primary, row, strict=True)) for n, row in enumerate(rows)})
+    return best(dict(zip(NAMES, make_turn_tables(flows), strict=False)), primary)
 
 
 def drawn(means, size=40, seed=1, noise=0.1):
