@@ -27,7 +27,7 @@ from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
 REPEATING = re.compile(r"(reply|assistantResponse)  |subsystemMessage  (LLM response: |memory: stored response )")
-"""Beginnings of lines of which the text is on the screen already, or comes at the end of the turn."""
+"""Matches lines whose text is already on the screen or will be printed at the end of the turn."""
 MAX_DRAWN_CHARS = 20_000
 """A growing reply is wrapped again for each drawing, so only its end is drawn."""
 

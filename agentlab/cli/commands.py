@@ -187,7 +187,7 @@ def spec_overrides(arguments: argparse.Namespace, flags: Iterable[str] = SPEC_FL
 
 
 def _show_reuse(run: Run) -> bool:
-    """Print how many calls came from recordings; return True if a replay missed one."""
+    """Print how many calls came from recordings; return True if one was not recorded."""
     recordings = run.result.recordings
     for line in reuse_lines(recordings) if recordings else ():
         echo(line)

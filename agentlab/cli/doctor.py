@@ -19,7 +19,7 @@ from agentlab.models.keys import load_keys
 from agentlab.models.local.trial import stored_trials
 
 FOR_DEVELOPERS = ("all", "browser", "dev", "docs")
-"""Extras that no user misses."""
+"""Extras that users do not need."""
 KEYS = {"openai": ("OPENAI_API_KEY",), "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
 MIN_FREE_BYTES = 3e9
 

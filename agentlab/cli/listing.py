@@ -22,7 +22,7 @@ from agentlab.workbench.spec import FlowSpec, load_spec
 from agentlab.workbench.variants import make_variant, placeholders
 
 ROOMS = {room.rpartition(".")[2]: room for room in plugins.GROUPS}
-"""Room of each list of plug-ins."""
+"""Name of a list of plug-ins -> its room."""
 NARROWED_BY = {"spec": ("prompts",), "flow": ("flows", "prompts"), "mcp": ("tools",), "data": ("tools",)}
 """Argument -> lists that it narrows."""
 

@@ -111,9 +111,9 @@ def line_of(item: StreamItem, *, hides_reply: bool = False) -> str:
             failed = f"FAILED: {_short(event.error)}" if event.error else ""
             # Names of hundreds of tools would leave no room for the result of the call.
             title = shorten(one_line(event.title), MAX_TITLE_WIDTH)
-            cut = event.truncation if isinstance(event, ModelCall) else ""
+            truncation = event.truncation if isinstance(event, ModelCall) else ""
             detail = "" if hides_reply and event.phase in REPLY_PHASES else _short(event.detail)
-            return "  ".join(part for part in (title, detail, cut, failed) if part)
+            return "  ".join(part for part in (title, detail, truncation, failed) if part)
         case ToolProgress(tool=tool, text=text):
             return f"{one_line(tool)}: {_short(text)}"
         case NoticeItem(event=event):
