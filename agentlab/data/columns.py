@@ -26,7 +26,7 @@ Rows = Sequence[tuple[int, Mapping[str, Any]]]
 _WHOLE_NAMES_ONLY = ("id", "turn", "speaker")
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _FIRST_VAGUE_RANK = 6
-"""Rank of the names that a text of any kind may have, such as `body`: questions in another column count more."""
+"""Rank from which a name is vague, such as `body`: a column with more questions has precedence."""
 _DATA = re.compile(r"[?\uff1f\u061f!.]\s*$|^[\d.,%]+$|.{41}")
 """Signs of a value: the end of a sentence, a number or a long text. Names of columns have none of them."""
 _MAX_HEADER_ROW = 30
@@ -116,7 +116,7 @@ def guess_columns(header: Sequence[str], rows: Rows, overrides: Mapping[str, str
 
 
 def _matches(column: str) -> list[tuple[bool, int, int, int, str]]:
-    """Return the fits of a name, the best the smallest: whole name, last part (`inputs.question`), a word in it."""
+    """Return the matches of a name, best first: whole name, last part (`inputs.question`), or a word in it."""
     names, name = _roles_by_name(), plain(column)
     forms = [[name], [plain(re.split(r"[./:]", column)[-1])]]
     forms.append([n for n in names if len(n) > 1 and (f" {n} " in f" {name} " or (not n.isascii() and n in name))])

@@ -20,7 +20,7 @@ _XML = (".xml", ".rels")
 def open_office_file(path: Path, folder: str, max_xml_bytes: int) -> io.BytesIO:
     """Open an XLSX (`folder` is "xl") or DOCX ("word") file whose XML unpacks to at most `max_xml_bytes`.
 
-    Raises OSError, and ValueError in one line for an encrypted, damaged, foreign or too large file.
+    Raises OSError, and ValueError in one line for an encrypted, damaged or too large file, or another format.
     """
     kind = {"xl": "XLSX", "word": "DOCX"}[folder]
     file = io.BytesIO(read_bytes(path, MAX_FILE_BYTES))
@@ -31,7 +31,7 @@ def open_office_file(path: Path, folder: str, max_xml_bytes: int) -> io.BytesIO:
             parts = [part for part in archive.infolist() if part.filename.endswith(_XML)]
             if not any(part.filename.startswith(f"{folder}/") for part in parts) or len(parts) > _MAX_PARTS:
                 raise ValueError(f"not an {kind} file; save it as {kind}")
-            # An archive cannot unpack to more than its directory says: reading stops there.
+            # An archive cannot unpack to more than its directory declares: reading stops there.
             if (size := sum(part.file_size for part in parts)) > max_xml_bytes:
                 raise ValueError(f"unpacks to {size:,} bytes, of which at most {max_xml_bytes:,} are read; split it")
             for part in parts:

@@ -26,7 +26,7 @@ SEPARATORS = ("||", "|", ";", "\n", " / ")
 """Signs between several answers in a cell, the surest first."""
 _SURE = ("||", "|")
 _PART = re.compile(r"(?!\s*([-*•\u2013]|\d+[.)])\s).{0,59}[^,:.\s]", re.DOTALL)
-"""Part of a cell that is an answer of its own: short, no item of a list and no sentence."""
+"""Matches a part of a cell that can be one of several answers: short, and neither a list item nor a sentence."""
 _CHECK = re.compile(r"(?:equals|i?contains(?:-any|-all)?|similar(?:\([\d.]+\))?|starts-with): *", re.IGNORECASE)
 """Prefix of an expected value in a table of promptfoo."""
 _TEXT_TYPES = (None, "text", "equals", "contains", "icontains", "contains-any", "icontains-any", "similar", "textarea")
@@ -35,7 +35,7 @@ _OPTION = re.compile(r"(?:(?:option|choice|answer|antwort|auswahl|réponse|opci�
 """Name of a column with one choice, and its letter or number."""
 _TAG = re.compile(r"</?(p|div|br|span|a|b|i|ul|ol|li|strong|em|table)\b[^>]*>", re.IGNORECASE)
 _NOTHING = re.compile(r"[-\u2013\u2014:_.?\s]*|#(REF|NAME|VALUE|DIV/0|NUM|NULL|SPILL|CALC|N/A)[!?]?|Err:\d+")
-"""Signs in place of a text, and cells that a formula could not compute."""
+"""Matches cells without a text: signs only, or the error of a formula."""
 Row = tuple[int, Mapping[str, Any]]
 
 

@@ -31,7 +31,7 @@ _MAX_COLUMNS = 1_000
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _SNIFFED_CHARS = 100_000
 _END = "end of the table"
-"""Row after the last one. An open quote makes it a part of a cell."""
+"""Row added after the last one; a quote that is never closed makes it part of a cell."""
 _MAX_LITERAL_CHARS = 100_000
 
 
@@ -151,7 +151,7 @@ def _sheet_rows(sheet: Any) -> Sequence[Sequence[str]]:
 
 
 def _objects(text: str, *, is_whole: bool) -> Iterator[tuple[int, Any]]:
-    """Yield the values of JSON or JSON lines with their numbers, their numbers as written."""
+    """Yield row number and value of JSON or JSON lines; numbers in a value stay text, as written."""
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=lambda name: None, strict=False)
     if is_whole or text.lstrip().startswith("["):
         value = _transposed(decoder.decode(text.strip()))

@@ -75,9 +75,10 @@ def searched_text(passage: Passage) -> str:
 
 
 def _end(text: str, pieces: Sequence[int], start: int, max_tokens: int) -> int:
-    """Return the end of the passage that starts at piece `start`: a border near an equal part of the rest.
+    """Return the end of the passage that starts at piece `start`, near a border.
 
-    Parts are equal, because full passages would leave a very short last one, which searches find too often.
+    The remaining text is split into nearly equal passages. Full passages would leave a very short last one, which
+    searches would return too often.
     """
     left = len(pieces) - start
     if left <= max_tokens:

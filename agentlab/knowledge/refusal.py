@@ -41,7 +41,7 @@ _SENTENCE = re.compile(
     rf"[^\n]+?(?:[.!?](?:\s*{MARKERS})?(?=\s|\Z)|[\u3002\uff01\uff1f\u061f](?:\s*{MARKERS})?|(?=\n|\Z))"
 )
 _CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|where|once|until|while|since|because)\b[^,]*,")
-"""A clause before an English sentence that decides nothing."""
+"""Matches a clause before an English sentence that does not affect the verdict."""
 _TABLES: dict[str, Any] = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _CONTRAST = re.compile(_TABLES["contrasts"])
 _LATIN = ("de", "es", "fr", "it", "pt")
@@ -56,11 +56,11 @@ WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TA
 MAX_BARE_WORDS = 5
 """Maximum words of a reply that may be a name or a number in any language."""
 MARGIN = 1.0
-"""Maximum vote against the wording at which an embedder still agrees."""
+"""An embedder whose vote against the wording is at most this still agrees."""
 WHOLE_MARGIN = 0.75
 """Minimum vote for an answer on a whole reply that is not in English."""
 MIN_CLAIMS = 3
-"""Minimum sentences that answer by wording and embedder, for a reply with refusals beside them."""
+"""A reply that also contains refusals needs this many sentences that answer, by wording and embedder."""
 MAX_SENTENCES = 4
 """Maximum sentences of a reply that the embedder reads; a long reply shows its kind early."""
 

@@ -154,7 +154,7 @@ class Chat:
     async def receipts(self, wait_s: float = RECEIPT_SECONDS) -> list[str]:
         """Return what memory kept since the last call, and why it kept no more, a line each; for the lab's own loop.
 
-        One more line says, once, that prompts begin to leave out the oldest messages. Waits at most `wait_s` seconds
+        One more line appears once prompts begin to leave out the oldest messages. Waits at most `wait_s` seconds
         for writes in the background.
         """
         states_fact = False

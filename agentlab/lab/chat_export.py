@@ -110,9 +110,9 @@ class ChatLog:
         return None if self.calls is None else Recordings.open(self.calls.parent, self.calls.stem, write=True)
 
     def receipts(self, events: Sequence[Event], edits_files: bool, otherwise: str, limit: object) -> list[str]:
-        """Return the receipts of the conversation's events since the last call; `otherwise` if they have none.
+        """Return the receipts of the conversation's events since the last call, or `otherwise` without any.
 
-        A line follows after the turn from which on a prompt with `limit` messages leaves out some of them.
+        One more line follows once a prompt with `limit` messages begins to leave out messages.
         """
         new = events[self._n_receipted :]
         self._n_receipted = len(events)

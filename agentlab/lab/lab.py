@@ -65,7 +65,7 @@ class Lab:
         _OPEN.add(self)
 
     def datasets(self) -> tuple[Dataset, ...]:
-        """Return the data sets of the spec, cut to its `limit`; raises DatasetError with file and line."""
+        """Return the data sets of the spec within its `limit`; raises DatasetError with file and line."""
         return self.bench.datasets()
 
     async def run(self, **options: Any) -> Run:

@@ -43,7 +43,7 @@ class FlowAnswer:
 
     @property
     def truncation(self) -> str:
-        """Note on a reply that was cut at its token limit; "" for a complete one."""
+        """Note on a reply that was truncated at its token limit; "" for a complete one."""
         calls = [event for event in self.events if isinstance(event, ModelCall) and event.phase in REPLY_PHASES]
         return calls[-1].truncation if calls else ""
 

@@ -16,7 +16,7 @@ from agentlab.session.session import BYTES_PER_TOKEN, Session
 from agentlab.tools.manual import tool_manual
 
 MESSAGE_WEIGHT = 3.0
-"""Weight of the message beside that of memories, steps and comments, each part of the best score."""
+"""Weight of the message against memories, steps and comments together; both scores are scaled to 1."""
 BUILT_IN_TOOLS = frozenset(tool if isinstance(tool, str) else tool.spec.name for tool in TOOLS)
 
 

@@ -40,11 +40,11 @@ _CONFIGURATION = {"hnsw": {"space": "cosine", "ef_construction": 400, "ef_search
 """Chroma's default is l2 distance; with more than one thread it sometimes loses a vector."""
 _BATCH = 256
 _COMPARED = 5
-"""Records whose vectors are compared with those of the embedder."""
+"""Number of records whose vectors are compared with those of the embedder."""
 _MIN_COSINE = 0.5
-"""Minimum median cosine of them. One model stays above it, also if a title was embedded, too; others are near 0."""
+"""Minimum median cosine. The same model stays above it, even if titles were embedded, too; others are near 0."""
 _LISTED = 100_000
-"""Records whose documents are listed at most."""
+"""Maximum number of records whose documents are listed."""
 
 
 class Settings(BaseModel):
@@ -57,7 +57,7 @@ class Settings(BaseModel):
 
 
 def needs_documents(settings: Settings) -> bool:
-    """Return False for a store that exists, which has documents of its own."""
+    """Return False for an existing store, which has its own documents."""
     return not settings.path
 
 
