@@ -24,7 +24,7 @@ from support.mongo_server import SERVER, MongoServer
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Of a shell in which another environment is active: IPython warns of that.
 os.environ.pop("VIRTUAL_ENV", None)
-# How long an example takes says more about what else the machine does; the same examples every time, new ones are
+# The time of an example depends more on the load of the machine; the same examples every time, new ones are
 # for `--hypothesis-profile torture` to find.
 settings.register_profile(
     "any machine",

@@ -17,7 +17,7 @@ PICTURES = ROOT / "results" / "browser"
 
 
 class PatientBrowser:
-    """Waits longer than usual, as a machine with other work needs it; a wait ends as soon as its event comes."""
+    """Longer time limits than usual, for a busy machine; a wait ends as soon as its event comes."""
 
     def __init__(self, opened: Any) -> None:
         self._opened = opened

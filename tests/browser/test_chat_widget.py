@@ -39,9 +39,9 @@ COORDINATOR = lab_of(WITH_COORDINATOR, f"of_the_coordinator({ANNA!r}, {BERN!r})"
 
 
 def assert_grew_to(seen: list[str], reply: str, *, then: str = "") -> None:
-    """The texts are beginnings of the reply, several of them, and the reply; `then` is what it is left as.
+    """Assert that the texts grow to the reply; `then` is the final text if it differs.
 
-    Letters only: while it grows, Markdown is rendered.
+    Only letters are compared, because Markdown is rendered while the reply grows.
     """
     assert len(seen) > 3 and seen[-1] == (then or reply)
     assert all(letters(reply).startswith(letters(text)) for text in seen), seen

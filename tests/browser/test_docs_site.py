@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 768, 1280])
 def test_search_finds_a_page_and_code_can_be_read(site: Path, browser: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     for file in site.rglob("*.html"):

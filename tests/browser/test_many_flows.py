@@ -26,7 +26,7 @@ def some(count: int, first: int = 0) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of two equal flows, of eight, of three of which one fails in 30 turns, and of none that is right."""
+    """Write four pages: two equal flows, eight flows, three flows of which one fails in 30 turns, two useless flows."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENTLAB_HOME", str(folder / "home"))

@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def troubled(folder: Path) -> Run:
-    """Sixty conversations of one turn in two epochs; of the two flows one fails, is cut off and gets things wrong."""
+    """Play sixty conversations of one turn in two epochs; one of two flows fails, is truncated and is wrong."""
     (folder / "set").mkdir()
     rows = [
         {
@@ -124,7 +124,7 @@ def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -
 
 
 def first_row(page: Any, text: str) -> None:
-    """Wait for it: the texts of a row are inflated when it comes."""
+    """Wait for the texts of a row, which are inflated when it comes into view."""
     page.locator(ROWS).first.filter(has_text=text).wait_for()
 
 

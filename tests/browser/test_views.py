@@ -29,7 +29,7 @@ lab = al.Lab(model=Scripted([answer], loop=True), datasets=[folder / "set"], flo
 notebook.show_flows_sync(lab, "Which colour has the card for fees?")
 """
 REPLIES = "That is 12 a year", "The card is blue."
-"""A reply of the matrix, and one of the comparison."""
+"""A reply in the matrix, and a reply in the comparison."""
 BACKGROUND = "e => getComputedStyle(e.closest('tr')).backgroundColor"
 RUN = "void window.jupyterapp.commands.execute"
 OUTPUT = ".jp-OutputArea-output"

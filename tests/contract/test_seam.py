@@ -30,14 +30,16 @@ ADAPTERS = ["openai", "gemini", "local", "scripted"]
 PRICES = PriceTable(models={"*": Price(input=1, cached_input=0.1, output=2)}, dated="2026")
 
 
-async def connected(stack: AsyncExitStack, adapter: str, openai_answer: Any, gemini_answer: Any, own: Any) -> Session:
+async def connected(
+    stack: AsyncExitStack, adapter: str, openai_response: Any, gemini_response: Any, own: Any
+) -> Session:
     if adapter == "scripted":
         model: Any = Scripted([own], loop=True)
     elif adapter == "gemini":
-        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_answer))
+        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_response))
         model = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
     else:
-        server = await stack.enter_async_context(fake_openai.serving(lambda body: openai_answer))
+        server = await stack.enter_async_context(fake_openai.serving(lambda body: openai_response))
         if adapter == "openai":
             model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         else:
@@ -94,7 +96,7 @@ async def test_impossible_count_is_unknown_and_reported_once(adapter, odd):
             try:
                 assert (await session.complete("Hello")).text == "Hi"
             except Retryable:
-                # Its SDK reads no answer with such a count.
+                # Its SDK reads no response with such a count.
                 assert adapter == "gemini" and not isinstance(odd, int)
                 return
         calls = [event for event in session.trace.events if isinstance(event, ModelCall)]
@@ -136,7 +138,7 @@ OPENAI_FAULTS = {
     "deep": {"raw": ["data: " + '{"choices": ' + "[" * 50_000 + "]" * 50_000 + "}\n\n"]},
 }
 READ_LENIENTLY = {"invalid UTF-8": "\ufffd\ufffd", "a null delta": "", "a list for text": "", "a number for text": "5"}
-"""Text of each fault that servers of others really have."""
+"""Text of each fault that real servers have shown."""
 
 
 @pytest.mark.parametrize("adapter", ["openai", "local"])
@@ -153,7 +155,7 @@ async def test_unreadable_response_is_a_provider_error_and_is_retried(adapter, f
             await session.complete("Hello")
         (call,) = session.trace.events
         assert isinstance(call, ModelCall) and call.completion is None
-        assert call.attempt == 2, "an unreadable answer is asked for once more"
+        assert call.attempt == 2, "an unreadable response causes one more call"
 
 
 @pytest.mark.parametrize("odd", ['{"n": NaN}', '{"n": 1e999}', "[" * 90_000, '{"a": 1, "a": 2}', '"text"'])
@@ -176,7 +178,7 @@ async def test_an_adapter_of_others_passes_no_other_arguments(odd):
 @pytest.mark.parametrize(
     "odd", [None, Completion(message=Message(role="agent", text=b"bytes")), Completion(message="text")]
 )
-async def test_an_adapter_that_hands_over_no_answer_fails_the_call_and_not_the_run(odd):
+async def test_an_adapter_that_returns_no_completion_fails_the_call_and_not_the_run(odd):
     async with AsyncExitStack() as stack:
         session = await connected(stack, "scripted", None, None, "unused")
         session._gateway.model.connect().complete = lambda request, emit: _given(odd)
@@ -196,9 +198,9 @@ async def test_unknown_finish_reason_ends_a_completion():
 
 
 @pytest.mark.parametrize("calls", [[{"query": "x" * 1_100_000}], [{"query": "x"}] * 1_001], ids=["long", "many"])
-def test_more_calls_or_arguments_than_anybody_runs_are_no_answer(calls):
+def test_more_calls_or_arguments_than_anybody_runs_are_no_completion(calls):
     made = tuple(ToolCall(id=f"c{number}", name="look", arguments=call) for number, call in enumerate(calls))
     with pytest.raises(ServerFault, match="more than"):
         validate_completion(Completion(message=Message(role="agent", text="", tool_calls=made)), "openai/m")
-    answer = Completion(message=Message(role="agent", text="", tool_calls=made[:1]), finish_reason="tool_calls")
-    assert len(calls) == 1 or validate_completion(answer, "openai/m")[0].message.tool_calls == made[:1]
+    completion = Completion(message=Message(role="agent", text="", tool_calls=made[:1]), finish_reason="tool_calls")
+    assert len(calls) == 1 or validate_completion(completion, "openai/m")[0].message.tool_calls == made[:1]

@@ -49,7 +49,7 @@ class Weather:
         return f"{arguments['city']}: {'sun' if arguments['city'] == 'Genf' else 'rain'}"
 
 
-def openai_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def openai_response(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     if not calls:
         return fake_openai.text(text, usage=fake_openai.USAGE)
     parts = [
@@ -59,7 +59,7 @@ def openai_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
     return {"deltas": [{"tool_calls": parts}], "finish": "tool_calls"}
 
 
-def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def local_response(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """Return the output of the constrained model: an answer, or a call with further calls inside."""
     if not calls:
         return fake_openai.text(json.dumps({"tool": "answer", "text": text}))
@@ -67,8 +67,8 @@ def local_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str
     return fake_openai.text(json.dumps({**first, "more": more} if more else first))
 
 
-def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    return fake_gemini.answer_of(
+def gemini_response(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    return fake_gemini.response_of(
         *([{"text": text}] if text else []),
         *({"functionCall": {"name": name, "args": given}} for name, given in calls),
     )
@@ -76,9 +76,9 @@ def gemini_answer(text: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[st
 
 @given(st.lists(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=9)), min_size=1, max_size=3))
 def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(arguments):
-    """Its prompt contains calls with their results, so they return in the form of its replies."""
+    """The model's prompt contains its earlier calls and their results, in the form of its replies."""
     calls = [("weather.now", given_arguments) for given_arguments in arguments]
-    (delta,) = local_answer("", calls)["deltas"]
+    (delta,) = local_response("", calls)["deltas"]
     model = LocalModel("any", Path)
     request = Request(messages=(Message(role="user", text="?"),), tools=(Weather.spec,))
     wired = model.translate(request)
@@ -93,11 +93,11 @@ def test_calls_that_the_embedded_model_writes_are_read_as_they_were_meant(argume
 async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
     script = iter(SCRIPT)
     if wire == "gemini":
-        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_answer(*next(script))))
+        google = await stack.enter_async_context(fake_gemini.serving(lambda body: gemini_response(*next(script))))
         model: Any = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
     else:
-        answer = openai_answer if wire == "openai" else local_answer
-        server = await stack.enter_async_context(fake_openai.serving(lambda body: answer(*next(script))))
+        respond = openai_response if wire == "openai" else local_response
+        server = await stack.enter_async_context(fake_openai.serving(lambda body: respond(*next(script))))
         if wire == "openai":
             model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         else:
@@ -112,7 +112,7 @@ async def talk(stack: AsyncExitStack, wire: str) -> list[dict[str, Any]]:
 
 
 def numbered(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """With the ids of tool calls in the order of their appearance: only who answers whom is left of them."""
+    """Return plain messages with tool call ids numbered by appearance, since providers choose different ids."""
     results: dict[str | None, int] = {}
     return [
         {
@@ -122,7 +122,7 @@ def numbered(messages: Sequence[Message]) -> list[dict[str, Any]]:
                 (results.setdefault(call.id, len(results)), call.name, call.arguments, call.malformed)
                 for call in message.tool_calls
             ],
-            "answers": results[message.tool_call_id] if message.role == "tool" else None,
+            "call": results[message.tool_call_id] if message.role == "tool" else None,
         }
         for message in messages
     ]
@@ -138,15 +138,15 @@ async def test_the_history_is_the_same_through_every_wire(wire):
         *("user", "miyori", "tool", "miyori", "tool", "miyori"),
         *("user", "miyori"),
     ]
-    assert [m["answers"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
+    assert [m["call"] for m in reference if m["role"] == "tool"] == [0, 1, 2, 3]
     assert reference[2]["content"] == "Bern: rain"
     assert reference[7]["content"].startswith("Error:")
 
 
 async def test_broken_stream_leaves_a_usable_history():
     broken = {"deltas": [{"content": "Rain in"}], "drop": True}
-    answers = iter([openai_answer("", SCRIPT[0][1]), broken, openai_answer("Here again.", [])])
-    async with fake_openai.serving(lambda body: next(answers)) as server:
+    responses = iter([openai_response("", SCRIPT[0][1]), broken, openai_response("Here again.", [])])
+    async with fake_openai.serving(lambda body: next(responses)) as server:
         model = openai.connect("any", base_url=server.base_url, api_key="key-of-a-test")
         session = session_over(coordinator, model, tools=[Weather()], retries=0)
         session.begin_turn(0)
@@ -162,8 +162,8 @@ async def test_broken_stream_leaves_a_usable_history():
 
 async def test_thought_signatures_go_back_with_their_calls_through_the_coordinator():
     signed = {"functionCall": {"name": "weather.now", "args": {"city": "Bern"}}, "thoughtSignature": "c2lnbmVk"}
-    answers = iter([fake_gemini.answer_of(signed), fake_gemini.text("Rain.")])
-    async with fake_gemini.serving(lambda body: next(answers)) as google:
+    responses = iter([fake_gemini.response_of(signed), fake_gemini.text("Rain.")])
+    async with fake_gemini.serving(lambda body: next(responses)) as google:
         model = GeminiModel("any", base_url=google.base_url, keys=KeyRing(["key-of-a-test"]))
         session = session_over(coordinator, model, tools=[Weather()])
         session.begin_turn(0)

@@ -28,7 +28,7 @@ def colours(tmp_path: Path) -> Path:
 
 
 class Leaving(Answering):
-    """Raises in c01, in one of the places where a flow may."""
+    """Flow that raises in c01, at one of the locations where a flow can raise."""
 
     def __init__(self, location: str, failure: BaseException) -> None:
         super().__init__(name="leaving")
@@ -68,7 +68,7 @@ def test_exit_in_a_flow_ends_only_the_turn(colours, tmp_path, location, failure)
     notices = [event for event in run.trace("leaving", "c01").events if getattr(event, "name", "") == BACKGROUND_FAILED]
     assert len(notices) == (2 if location == "background" else 0)
     if location == "parallel":
-        assert flow.llm_calls == 6 + 4, "what ran beside it came to its end and counts"
+        assert flow.llm_calls == 6 + 4, "parallel calls end and count"
 
 
 def test_model_reads_that_a_tool_exited(colours, tmp_path):
@@ -105,7 +105,7 @@ def test_a_scorer_that_leaves_is_one_line_and_the_replies_are_kept(colours, tmp_
 
 
 class Straying(Answering):
-    """In c01 a task of the flow runs on after the turn, so that the turn's row does not count it."""
+    """Flow whose background task outlives its turn in c01, so that the turn's row does not count it."""
 
     def __init__(self) -> None:
         super().__init__(name="straying")

@@ -1,4 +1,4 @@
-"""A file edited after the end of a run is refused by name, with the repair; a run older than checksums says so."""
+"""A file edited after the end of a run is refused by name, with the repair; runs older than checksums are reported."""
 
 from __future__ import annotations
 

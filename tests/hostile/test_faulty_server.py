@@ -42,8 +42,8 @@ def spec(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     }
 
 
-async def run(spec: dict[str, Any], answer: Any, out: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> al.Run:
-    async with fake_openai.serving(answer if callable(answer) else lambda body: answer) as fake:
+async def run(spec: dict[str, Any], response: Any, out: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> al.Run:
+    async with fake_openai.serving(response if callable(response) else lambda body: response) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         with al.Lab(model="openai/any", **spec | more) as lab:
             return await lab.run(out=out, resume=out.exists())
@@ -67,16 +67,16 @@ async def test_usage_that_cannot_be_costs_nothing_but_certainty(spec, tmp_path, 
 
 
 async def test_negative_usage_does_not_defeat_a_budget(spec, tmp_path, monkeypatch):
-    answer = fake_openai.text("Hi", usage=usage(-(10**9), 20))
-    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
+    response = fake_openai.text("Hi", usage=usage(-(10**9), 20))
+    result = await run(spec, response, tmp_path / "run", monkeypatch, budget={"usd": 0.005})
     assert (result.summary["status"], result.summary["turns"]) == ("partial", 1)
 
 
 async def test_a_budget_is_spent_by_honest_usage_and_not_before(spec, tmp_path, monkeypatch):
-    answer = fake_openai.text("Hi", usage=usage(1000, 100))  # $0.003 a call
-    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
+    response = fake_openai.text("Hi", usage=usage(1000, 100))  # $0.003 a call
+    result = await run(spec, response, tmp_path / "run", monkeypatch, budget={"usd": 0.007})
     assert (result.summary["status"], result.summary["turns"]) == ("partial", 3), "a fourth would be past a tenth more"
-    result = await run(spec, answer, tmp_path / "run", monkeypatch, budget={"usd": 1})
+    result = await run(spec, response, tmp_path / "run", monkeypatch, budget={"usd": 1})
     assert (result.summary["status"], result.summary["turns"]) == ("complete", 6)
 
 
@@ -85,7 +85,7 @@ def lines(file: Path) -> list[str]:
 
 
 class Handing:
-    """A flow that hands on what JSON has no word for."""
+    """Flow that passes on a value that JSON cannot express."""
 
     name = "handing"
 
@@ -143,7 +143,7 @@ def dripping(piece: bytes) -> Handler:
 @pytest.mark.parametrize(
     "piece", [b": keep-alive\n\n", b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n']
 )
-async def test_an_answer_that_never_ends_ends_in_time(piece):
+async def test_a_response_that_never_ends_ends_in_time(piece):
     started = time.monotonic()
     with pytest.raises(Retryable, match="in time"):
         await served(dripping(piece), lambda url: complete(url, timeout=0.3))
@@ -157,14 +157,14 @@ def sending(content: bytes, **headers: str) -> Handler:
     return handle
 
 
-async def test_an_answer_that_is_packed_unasked_is_refused_before_it_is_unpacked():
+async def test_a_response_that_is_packed_unasked_is_refused_before_it_is_unpacked():
     bomb = gzip.compress(b"\0" * 50_000_000)
     with pytest.raises(Retryable, match="compresses"):
         await served(sending(bomb, **{"Content-Encoding": "gzip"}), complete)
 
 
 @pytest.mark.parametrize("line_end", [b"", b"\n\n"], ids=["one line", "many lines"])
-async def test_an_answer_has_a_size_at_most(monkeypatch, line_end):
+async def test_a_response_has_a_maximum_size(monkeypatch, line_end):
     monkeypatch.setattr(openai_connection, "MAX_BYTES", 100_000)
     flood = (b": nothing" + line_end) * 50_000
     with pytest.raises(Retryable, match="more than 100000 bytes"):

@@ -29,7 +29,7 @@ def check(schema: dict[str, Any], **arguments: Any) -> None:
 
 
 def bounded(schema: dict[str, Any], **arguments: Any) -> float:
-    """Processor seconds of a check that may well be refused."""
+    """Return the processor seconds of a check, which may reject the arguments."""
     started = time.process_time()
     with contextlib.suppress(ToolError):
         check(schema, **arguments)

@@ -1,4 +1,4 @@
-"""A full disk ends a run with one line, and --resume makes of it the run that nothing had disturbed."""
+"""A full disk ends a run with one line, and --resume completes it as if the disk had never been full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways in that are small: a name, a file's time, a quotation, a number."""
+"""Small entry points for an attack: a name, a file's time, a quotation, a number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_memory_that_a_data_set_brings_holds_ordinary_files_alone(tmp_path, od
 
 
 class Rooted(SimpleNamespace):
-    """A session, as far as its files go; a plain namespace has no weak references."""
+    """Session with files only; unlike a plain namespace it supports weak references."""
 
 
 def test_a_pipe_among_the_files_of_the_file_tools_is_left_where_it_is(tmp_path):
@@ -90,7 +90,7 @@ def test_too_deep_object_in_a_reply_is_refused():
 
 
 class Odd(Answering):
-    """Hands on what JSON has no word for."""
+    """Flow that passes on a value that JSON cannot express."""
 
     async def respond(self, turn, session):
         session.notify("odd", "numbers", value=float("inf"), big=10**400, deep=json.loads("[" * 300 + "]" * 300))

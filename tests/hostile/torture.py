@@ -41,7 +41,7 @@ PARTS = {
     "strings": ("sinks", 0, 0),
 }
 FAILED = """A case failed where anything of this is not so: no traceback, no hang (2 s of the processor for an input),
-at most one line of error, no process above 500 MB (faults and inputs; 600 for damage), the run goes on with
+at most one line of error, no process above 500 MB (faults and inputs; 600 for damage), the run continues with
 `--resume`, nothing finished is repeated, no fact is left in a temporary folder, and in the end all numbers are those of
 an undisturbed run."""
 

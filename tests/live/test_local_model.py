@@ -114,7 +114,7 @@ class TestRealModel:
         assert set(await names("weather.now")) == {"weather.now"}
         assert await names("none") == []
 
-    async def test_a_cut_call_is_kept(self, shared_model: local.LocalModel) -> None:
+    async def test_a_truncated_call_is_returned(self, shared_model: local.LocalModel) -> None:
         completion, _ = await self.ask(
             shared_model, user("What is the weather in Oslo?"), tools=(WEATHER,), tool_choice="required", max_tokens=14
         )

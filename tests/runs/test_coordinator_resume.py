@@ -78,8 +78,8 @@ def test_a_look_up_without_documents_is_no_unknown_tool(folder):
     talk(folder, ["Hi."], "Hello", tools=["lookup_documents"])
 
 
-@pytest.mark.parametrize(("limit", "is_cut"), [(400, True), (40_000, False)])
-def test_a_result_beyond_the_limit_is_cut_where_it_enters_the_history(folder, tmp_path, limit, is_cut):
+@pytest.mark.parametrize(("limit", "is_truncated"), [(400, True), (40_000, False)])
+def test_a_result_beyond_the_limit_is_truncated_in_the_history(folder, tmp_path, limit, is_truncated):
     files = tmp_path / "files"
     files.mkdir()
     (files / "long.txt").write_text("word " * 4000)
@@ -88,4 +88,4 @@ def test_a_result_beyond_the_limit_is_cut_where_it_enters_the_history(folder, tm
     with al.Lab(model=model, embedder="hashing/hashing-64", memory="none", flows=[flow], files=str(files)) as lab:
         lab.chat(documents=()).say_sync("What does it say?")
     result = model.requests[-1].messages[-1].text
-    assert ("characters more)" in result) == is_cut and len(result) == (833 if is_cut else 20_000)
+    assert ("characters more)" in result) == is_truncated and len(result) == (833 if is_truncated else 20_000)

@@ -75,7 +75,8 @@ async def test_only_the_reply_is_graded(case, tmp_path, own_home, monkeypatch):
 async def test_a_thought_of_gemini_is_no_part_of_the_reply(thought, text, expected, tmp_path, own_home, monkeypatch):
     pytest.importorskip("google.genai")
     monkeypatch.setenv("GEMINI_API_KEY", "key-of-a-test")
-    server = fake_gemini.serving(lambda body: fake_gemini.answer_of({"text": thought, "thought": True}, {"text": text}))
+    response = fake_gemini.response_of({"text": thought, "thought": True}, {"text": text})
+    server = fake_gemini.serving(lambda body: response)
     spec = written(tmp_path / "set", CAPITAL) | {"flows": [answers], "model": "gemini/gemini-2.5-flash"}
     run = await run_over(server, "GEMINI_BASE_URL", monkeypatch, tmp_path / "run", **spec)
     assert score(run, "answer_correctness") == expected
@@ -120,14 +121,14 @@ async def test_the_coordinator_trims_its_history_where_a_context_is_too_long(wor
     status, text = (TOO_LONG | OTHER)[wording]
     monkeypatch.setattr(retries, "BACKOFF_SECONDS", 0.0)
 
-    def answer(body: dict[str, Any]) -> dict[str, Any]:
+    def respond(body: dict[str, Any]) -> dict[str, Any]:
         if len(body["messages"]) > 6:
             return {"status": status, "message": text}
         return fake_openai.text("Fine.")
 
     turns = [{"user": f"Number {n}?"} for n in range(8)]
     spec = written(tmp_path / "set", *turns) | {"flows": ["coordinator"], "model": "openai/any"}
-    run = await run_over(fake_openai.serving(answer), "OPENAI_BASE_URL", monkeypatch, tmp_path / "run", **spec)
+    run = await run_over(fake_openai.serving(respond), "OPENAI_BASE_URL", monkeypatch, tmp_path / "run", **spec)
     errors = run.result.flows["coordinator"].errors
     assert errors == 0 if wording in TOO_LONG else errors > 0
 
@@ -143,12 +144,12 @@ async def test_the_longest_wait_is_a_setting(wait, requests, error, tmp_path, ow
     monkeypatch.setattr(retries, "asyncio", SimpleNamespace(sleep=pause))
     bodies: list[Any] = []
 
-    def answer(body: dict[str, Any]) -> dict[str, Any]:
+    def respond(body: dict[str, Any]) -> dict[str, Any]:
         bodies.append(body)
         return {"status": 429, "headers": {"Retry-After": "9"}} if len(bodies) == 1 else fake_openai.text("Paris.")
 
     spec = written(tmp_path / "set", CAPITAL) | {"flows": [answers], "timeouts": {"wait": wait}}
-    server = fake_openai.serving(answer)
+    server = fake_openai.serving(respond)
     run = await run_over(server, "OPENAI_BASE_URL", monkeypatch, tmp_path / "run", model="openai/any", **spec)
     (turn,) = run.folder.turns()
     assert len(bodies) == requests and paused == ([] if error else [9.0])

@@ -168,7 +168,7 @@ def test_imported_run_names_and_omits_missing_parts(folder, capsys):
 
 
 def test_known_documents_of_an_import_imply_no_known_tools(tmp_path, monkeypatch):
-    """Events that are not known are no events that did not happen."""
+    """Unknown events do not count as absent events."""
     monkeypatch.chdir(tmp_path)
     made = write_questions(tmp_path / "theirs", {"q0": ["blue"], "q1": ["red"]})
     rows = [json.loads(line) for line in (made / "conversations.jsonl").read_text().splitlines()]

@@ -46,18 +46,18 @@ class Hangs(Scripted):
         return await super().complete(request, emit)
 
 
-def missed(folder: Path, model: Scripted, flow: str) -> int:
+def count_misses(folder: Path, model: Scripted, flow: str) -> int:
     """Return the number of calls that a replay misses, after a chat whose second turn was interrupted and repeated."""
     given = {"flows": [flow], "embedder": "hashing/hashing-64", "mode": "record", "recordings": str(folder / "rec")}
     with al.Lab(model=model, **given) as lab:
         chat = lab.chat(documents=(), database=folder / "chat.sqlite", memory=folder / "memory")
         chat.say_sync("How wide?")
-        under_way = chat.submit("How high?")
+        running = chat.submit("How high?")
         if isinstance(model, Hangs):
             assert model.hung.wait(30)
             chat.stop()
         with pytest.raises((CancelledError, Refused)):
-            lab.loop.result_of(under_way)
+            lab.loop.result_of(running)
         chat.say_sync("How high?")
         chat.say_sync("Thanks for both.")
         chat.save(folder / "saved")
@@ -67,12 +67,12 @@ def missed(folder: Path, model: Scripted, flow: str) -> int:
 
 @pytest.mark.parametrize("flow", ["rag_only", "tools"])
 def test_message_repeated_after_ctrl_c_replays(tmp_path, own_home, flow):
-    """It was recorded as a second time, which a replay, that asks it once, did not find."""
-    assert missed(tmp_path, Hangs("seven"), flow) == 0
+    """The repeated call must not be recorded as a second occurrence, since a replay makes it only once."""
+    assert count_misses(tmp_path, Hangs("seven"), flow) == 0
 
 
 def test_message_repeated_after_a_refusal_replays(tmp_path, own_home):
-    assert missed(tmp_path, Scripted(["seven", Refused("no quota", "scripted"), "seven", "bye"]), "rag_only") == 0
+    assert count_misses(tmp_path, Scripted(["seven", Refused("no quota", "scripted"), "seven", "bye"]), "rag_only") == 0
 
 
 def test_save_names_no_turn_of_a_chat_that_replays_whole(typed):

@@ -80,7 +80,7 @@ def test_any_of_several_references_is_right_and_the_judge_sees_them_all():
 
 
 def test_empty_replies_are_worth_nothing_and_are_no_labels():
-    """A judge accepts every reply, and a system skips every third question: no label, no interval."""
+    """An empty reply scores 0 without a judge; without human labels a mean has no interval."""
     lazy = {name: "" if number % 3 == 0 else right(name) for number, name in enumerate(NAMES)}
     report = judge_run(imported({"one": right, "lazy": lazy.__getitem__}), ScriptedJudge(credulous))
     result = report.mean("lazy")

@@ -79,14 +79,14 @@ def test_a_judge_that_knows_is_in_every_table_and_passes_no_wrong_answer(run, ca
     assert report.result.known_answer_results["reference"] == (8, 8, 0)
     assert {counts[0] for kind, counts in report.result.known_answer_results.items() if kind != "reference"} == {0}
     result = al.open_run(run.path)
-    assert result.folder.has_checksums, "what the judge has written is sealed with the rest"
+    assert result.folder.has_checksums, "the judge's files are in the checksums, too"
     assert result.table().loc["judge_correct", "good"] == pytest.approx(RIGHT / TURNS)
     assert result.table().loc["judge_correct", "bad"] == 0, "an empty reply is wrong, unasked"
     assert main(["compare", str(run.path), "--all"]) == 0
     assert "judge_correct" in capsys.readouterr().out
     count = len(model.received)
     judge_run(run, model)
-    assert len(model.received) == count, "what is judged is not asked again"
+    assert len(model.received) == count, "a judged reply is not judged again"
 
 
 def test_a_judge_that_believes_everything_is_found_out(run):
@@ -96,7 +96,7 @@ def test_a_judge_that_believes_everything_is_found_out(run):
     assert "8 of 8 (swapped)" in str(report)
 
 
-def test_known_answers_without_a_verdict_that_can_be_read_are_no_clean_bill(run):
+def test_known_answers_without_a_verdict_that_can_be_read_are_no_success(run):
     """A judge that breaks on every known answer has not caught a wrong one."""
     replies = {f"Answer {n}." for n in range(RIGHT)}
 

@@ -64,7 +64,7 @@ async def test_summary_has_provider_limits_and_waiting_is_no_latency(data, tmp_p
     assert (limits["answered"], limits["refused"]) == (8, 1)
     parts = limits.get("workers", [limits])
     texts = [part["per_minute"] for part in parts if part["per_minute"]]
-    assert texts == [{"requests": 6000.0}] and len(parts) == workers, "only one was refused, and told why"
+    assert texts == [{"requests": 6000.0}] and len(parts) == workers, "only one was rejected, with the reason"
     assert limits["waited_s"] > 0
     assert not [*(tmp_path / "run").rglob("progress.json")]
     calls = [event for trace in result.traces.values() for event in trace.events]
@@ -137,8 +137,8 @@ def test_a_call_that_waits_for_a_limit_when_its_time_is_up_was_not_made(data, tm
         run = lab.run_sync(out=tmp_path / "run")
     flow = run.summary["flows"]["talk"]
     assert flow["llm_calls"] == len(model.requests) < 8 == run.summary["turns"]
-    cut = [event for trace in run.traces.values() for event in trace.events if event.error == "interrupted"]
-    assert cut and all(call.seconds == 0 and call.waited > 0.2 for call in cut)
+    cancelled = [event for trace in run.traces.values() for event in trace.events if event.error == "interrupted"]
+    assert cancelled and all(call.seconds == 0 and call.waited > 0.2 for call in cancelled)
 
 
 def test_a_limit_that_parts_of_a_run_cannot_share_is_one_line(data, tmp_path, capsys, own_home):

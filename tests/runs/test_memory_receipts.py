@@ -34,7 +34,7 @@ def typed(monkeypatch, capsys, tmp_path, own_home):
     return talk
 
 
-def test_a_chat_says_what_it_kept_and_what_it_did_not(typed):
+def test_a_chat_shows_what_it_stored_and_what_not(typed):
     screen = typed("coordinator", "I live in Ulm.", "What is offside?", "thanks")
     assert screen.count("kept: ") == 3 and screen.count("not kept: it only asks, or is courtesy") == 2
     assert "user: I live in Ulm." in screen
@@ -55,7 +55,7 @@ def test_a_fact_stored_by_hand_is_about_the_speaker(typed, speaker, about):
 
 
 @pytest.mark.parametrize(("flow", "problem"), [("tools", "has no memory"), ("ego", "writes its memory alone")])
-def test_a_flow_without_a_writable_memory_says_so(typed, flow, problem):
+def test_a_flow_without_a_writable_memory_reports_it(typed, flow, problem):
     assert f"{flow} {problem}" in typed(flow, "/remember I am allergic to nuts")
 
 
@@ -72,7 +72,7 @@ def test_a_window_that_drops_messages_is_named_once(typed):
     assert "from now on" not in typed("ego", *["Thanks!"] * 8), "this flow has no window of messages"
 
 
-def test_persons_of_a_channel_are_told_apart_by_the_model_and_its_memory(typed, monkeypatch):
+def test_persons_of_a_channel_are_distinguished_by_the_model_and_its_memory(typed, monkeypatch):
     model = Scripted(["Noted."], loop=True, name="scripted/replies.yaml")
     monkeypatch.setattr("agentlab.models.scripted.connect", lambda file: model)
     typed(

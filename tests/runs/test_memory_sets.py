@@ -191,16 +191,15 @@ def test_concurrency_and_resuming_change_no_answer(dataset, tmp_path, ingest):
             raise Killed
 
     whole = play(dataset, tmp_path / "whole", ingest=ingest)
-    at_once = play(dataset, tmp_path / "at_once", ingest=ingest, concurrency=8)
+    concurrent = play(dataset, tmp_path / "concurrent", ingest=ingest, concurrency=8)
     with lab(dataset, ingest=ingest) as laboratory, pytest.raises(BaseException):  # noqa: B017
-        laboratory.run_sync(out=tmp_path / "cut", on_progress=die_after_two)
-    cut = play(dataset, tmp_path / "cut", ingest=ingest, resume=True, concurrency=3)
-    assert replies(whole) == replies(at_once) == replies(cut)
-    counted = [
-        (f["memory_ops"], f["embedding_calls"]) for r in (whole, at_once, cut) for f in [*r.summary["flows"].values()]
-    ]
+        laboratory.run_sync(out=tmp_path / "interrupted", on_progress=die_after_two)
+    resumed = play(dataset, tmp_path / "interrupted", ingest=ingest, resume=True, concurrency=3)
+    assert replies(whole) == replies(concurrent) == replies(resumed)
+    flows = [flow for run in (whole, concurrent, resumed) for flow in run.summary["flows"].values()]
+    counted = [(flow["memory_ops"], flow["embedding_calls"]) for flow in flows]
     assert len(set(counted)) == 1
-    assert cut.summary["status"] == "complete"
+    assert resumed.summary["status"] == "complete"
 
 
 def test_a_budget_ends_the_filling_of_a_memory_too(dataset, tmp_path):

@@ -20,7 +20,7 @@ TEXT = "A player is offside when nearer to the goal line than the ball."
 
 
 async def silent(turn, session):
-    """Search with a retriever of its own, and say nothing of it."""
+    """Search with a retriever of its own without reporting the search."""
     completion = await session.complete(turn.text)
     return al.Reply(text=completion.text)
 

@@ -70,9 +70,9 @@ def test_a_reply_declines_or_answers_or_is_not_decided(reply, on_unanswerable, o
         assert f"the reply {'declines' if on_unanswerable else 'answers'}, by its wording" in text
 
 
-def test_a_cut_reply_neither_declines_nor_answers(tmp_path, capsys):
-    cut = Completion(message=Message(role="agent", text="The documents do not say"), finish_reason="length")
-    run = play(tmp_path, cut)
+def test_a_truncated_reply_neither_declines_nor_answers(tmp_path, capsys):
+    truncated = Completion(message=Message(role="agent", text="The documents do not say"), finish_reason="length")
+    run = play(tmp_path, truncated)
     assert {score.value for row in run.turn_rows() for name, score in row.scores.items() if name == "answered"} == {
         None
     }

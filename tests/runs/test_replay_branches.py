@@ -98,7 +98,7 @@ def test_backends_keep_their_own_times(dataset, tmp_path):
     assert set(run.calls.loc[run.calls["kind"] == "memory", "origin"]) == {"live"}
 
 
-def test_a_run_that_was_cut_off_still_owes_what_it_asked(dataset, tmp_path):
+def test_an_interrupted_run_is_charged_for_its_calls(dataset, tmp_path):
     model = VaryingModel()
     with lab(dataset, "live", model, flows=["rag_only"]) as laboratory:
         laboratory.run_sync(out=tmp_path / "a")

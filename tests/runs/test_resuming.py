@@ -46,7 +46,7 @@ def test_a_killed_run_is_continued_without_asking_again(dataset, tmp_path, concu
         6,
         6,
     )
-    assert len(model.requests) - before == 4, "one whole conversation was kept; the one that was cut began again"
+    assert len(model.requests) - before == 4, "the finished conversation stays; the interrupted one starts again"
     assert al.score(out).summary["flows"] == run.summary["flows"], "such a run can be graded again, too"
 
 
@@ -104,16 +104,16 @@ def test_a_conversation_that_does_not_add_up_is_played_again(dataset, tmp_path):
 
 @pytest.mark.parametrize("scorers", [[], ["answer"]])
 def test_run_of_turns_without_waits_can_be_cancelled(tmp_path, scorers):
-    """A replay, or a flow that asks no model, would else have the loop until the end."""
+    """Turns that never wait must still yield to the event loop."""
     data, started_event = write_set(tmp_path / "many", conversations=1500), threading.Event()
     with opened(data, Answering(calls=lambda turn: 0), scorers=scorers) as lab:
 
-        def tell(progress):
+        def report(progress):
             if progress.done == 10:
                 started_event.set()
                 time.sleep(0.2)  # on a busy machine all turns are played before the other thread wakes
 
-        playing = lab.loop.submit(runner.run(lab.bench, out=tmp_path / "run", on_progress=tell))
+        playing = lab.loop.submit(runner.run(lab.bench, out=tmp_path / "run", on_progress=report))
         assert started_event.wait(30)
         lab.loop.cancel_and_wait(playing)
     played = (tmp_path / "run" / "turns.jsonl").read_bytes().count(b"\n")

@@ -111,7 +111,7 @@ def test_two_runs_cannot_share_a_folder(dataset, tmp_path):
     assert play(dataset, out, flows=[greedy], limit=1).summary["flows"]["greedy"]["errors"] == 0
 
 
-def test_a_run_that_was_cut_inside_a_step_ends_well(dataset, tmp_path):
+def test_a_run_interrupted_inside_a_step_ends_well(dataset, tmp_path):
     out = tmp_path / "run"
     play(dataset, out, budget={"calls": 1})
     unseal(out)

@@ -96,8 +96,8 @@ def test_own_flow_is_one_file(dataset, tmp_path, monkeypatch):
         '"""Answers in capitals."""\n'
         "from agentlab import Message, Reply\n\n"
         "async def respond(turn, session):\n"
-        "    answer = await session.complete((Message(role='user', text=turn.text),))\n"
-        "    return Reply(text=answer.message.text.upper())\n"
+        "    completion = await session.complete((Message(role='user', text=turn.text),))\n"
+        "    return Reply(text=completion.message.text.upper())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with lab(dataset, ["quiet"], flows=["my_flows.shouting"]) as laboratory:
@@ -143,14 +143,14 @@ def test_turns_that_took_no_time_do_not_make_the_rest_look_short(tmp_path, own_h
     clock, texts = [0.0], []
     monkeypatch.setattr("agentlab.evals.store.progress.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
-    def tell(progress):
+    def report(progress):
         texts.append(progress.seconds_left)
         clock[0] += 0 if progress.done < 40 else 60
 
     conversations = [{"id": f"c{n}", "turns": [{"user": f"{n}?"}]} for n in range(80)]
     dataset = write_set(tmp_path / "long", conversations, DOCUMENTS)
     with lab(dataset, ["yes"] * 80, flows=["rag_only"], concurrency=1) as opened:
-        opened.run_sync(out=tmp_path / "run", on_progress=tell)
+        opened.run_sync(out=tmp_path / "run", on_progress=report)
     assert texts[0] is None and texts[1:41] == [0.0] * 40
     assert texts[76] == 4 * 60
 

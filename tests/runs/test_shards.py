@@ -51,7 +51,7 @@ def shared(dataset: Path, out: Path, executor: str, workers: int = 2, resume: bo
 def summary(run: Run) -> bytes:
     """Return a summary without its checksums, which name the files of this run with their times and shards."""
     text, seal, _ = (run.path / "summary.json").read_bytes().partition(b'\n  "seal": ')
-    assert seal, "every run that ended is sealed"
+    assert seal, "every ended run has checksums"
     return text
 
 
@@ -101,10 +101,10 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(dataset, tmp_path
     run = shared(dataset, tmp_path / "shared" / "run", executor, workers, flows=flows)
     assert mark.exists() and summary(run) == summary(alone)
     takes = {row.take for row in run.folder.turns()}
-    assert takes == {0, 1}, "what was finished was kept"
+    assert takes == {0, 1}, "finished trials stay"
 
 
-STRAYS = '''"""In c01 a task goes on after the last turn has ended, while c03 waits for it."""
+STRAYS = '''"""In c01 a task continues after the last turn has ended, while c03 waits for it."""
 import asyncio
 import agentlab as al
 
@@ -165,7 +165,7 @@ def test_interrupted_run_continues(recorded, tmp_path):
         replay_on(recorded, out)
     run = shared(recorded, out, "at once", workers=4, resume=True)
     assert summary(run) == summary(replay(recorded, tmp_path / "alone" / "run", flows=FLOWS))
-    assert len(list((out / "shards").glob("*/run.json"))) == 2, "it keeps the number it was cut into"
+    assert len(list((out / "shards").glob("*/run.json"))) == 2, "the number of shards stays"
     interrupted(resume=True)
     assert not (out / "summary.json").exists(), "a checksum would not hold for what workers write after the end"
     shared(recorded, out, "at once", resume=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import agentlab as al
-from support.fake_openai import Answer, in_a_thread, text
+from support.fake_openai import Response, in_a_thread, text
 from support.rules_set import DOCUMENTS, write_set
 from support.strict_server import refusal, strictly
 
@@ -22,7 +22,7 @@ class Server:
     def __init__(self) -> None:
         self.broken: list[str] = []
 
-    def __call__(self, body: dict[str, Any]) -> Answer:
+    def __call__(self, body: dict[str, Any]) -> Response:
         if message := refusal(body):
             self.broken.append(message)
         last = body["messages"][-1]

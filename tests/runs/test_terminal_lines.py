@@ -69,7 +69,7 @@ def test_fork_lists_turns_and_an_empty_fork_can_be_forked(typed):
 
 
 def test_forked_ego_does_not_know_later_turns(typed):
-    """It did: it took up the short-term memory of the conversation that it leaves, later turns included."""
+    """A fork must not inherit short-term memory of the turns that it drops."""
     screen = typed(
         "ego", ["I am Anna.", "I play the oboe.", "/fork 2", "And now?", "/memory", "/trace"], EGO_REPLIES, *EGO
     )
@@ -85,7 +85,7 @@ def test_forked_ego_does_not_know_later_turns(typed):
 
 
 def test_data_folder_of_an_agent_is_saved_and_a_replay_leaves_it(typed, capsys):
-    """Only the chat's own folder was saved, so that nothing of such a chat replayed."""
+    """/save also stores the agent's data folder, which a replay reads and does not change."""
     store = Path("agent/memory/long_term.txt")
     store.parent.mkdir(parents=True)
     store.write_text('<MEMORY module="ego" time="2026-01-05T11:00:00">\nAnna plays the oboe.\n</MEMORY>\n')
@@ -125,7 +125,7 @@ def test_memory_of_another_backend_is_reported_and_the_chat_continues(typed):
 
 
 def test_problems_of_tools_are_reported_for_later_flows_too(typed):
-    """It was reported only if the flow was the first of the chat."""
+    """A flow chosen later in the chat reports its problems, too."""
     Path("agent/tools").mkdir(parents=True)
     tool = "DESCRIPTION = 'x'\nPARAMETERS = {'type': 'object'}\ndef execute(arguments): return 'x'\n"
     for number in range(129):

@@ -24,7 +24,7 @@ TURNS = {
     "Five, please": Plan((TIME,) * 5, saving("Ann counts")),
     "For ever": Plan((TIME,) * 6 + (WEB,) * 3),
 }
-"""With the retries of the final step, `Now to Rome` fails to write for good; `Five` and `For ever` reach the limit."""
+"""Message -> plan of the model. `Now to Rome` never succeeds in writing; `Five` and `For ever` reach the limit."""
 
 
 @pytest.fixture

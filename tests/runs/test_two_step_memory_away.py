@@ -26,7 +26,7 @@ from support.two_step_runs import (
 
 NOTES = [[f"c{c} t{t}" for t in range(3)] for c in range(4)]
 NOTING = {text: Plan((), saving(f"note {text}")) for texts in NOTES for text in texts}
-"""Each turn reads memory and writes to it: with opening and clearing, 8 operations a conversation."""
+"""Plans of turns that each read and write memory: with opening and clearing, 8 operations per conversation."""
 
 
 def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
@@ -103,13 +103,14 @@ def test_conversations_at_once_lose_their_memory_at_once(tmp_path, own_home, mon
         if any(operation.error for operation in operations):
             unavailable.append(text)
     assert memory_failure_messages(run) == unavailable and 0 < len(unavailable) < 12
-    assert {text for text in NOTING if text.startswith("c3")} <= set(unavailable), "begun after the store had gone"
+    late = {text for text in NOTING if text.startswith("c3")}
+    assert late <= set(unavailable), "started after the store became unavailable"
 
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
 @pytest.mark.parametrize("flow", ["chatbox", "discord"])
 def test_tool_reports_an_unavailable_memory(tmp_path, own_home, monkeypatch, flow, protocol):
-    """A look-up too, where the model has the tool for it: the native protocol, or no filter."""
+    """The model has the look-up tool with the native protocol, or without the filter."""
     data = write_set(tmp_path / "turns", ["What do you know?"])
     Store(monkeypatch, 0)
     plans = {"What do you know?": Plan((("fetch_memory", {"query": "all"}),))}
@@ -137,7 +138,7 @@ QUESTIONS = (
     "What is the name of the dog?",
     "What is the boat called?",
 )
-"""Memory set of `support.memory_sets`: three questions to one memory, the last one to another."""
+"""Questions of `support.memory_sets`: three to one memory, the last one to another."""
 
 
 def recalling_model() -> Scripted:
@@ -150,7 +151,7 @@ def recalling_model() -> Scripted:
     ("ingest", "operations", "first"),
     [
         pytest.param("verbatim", 0, 0, id="verbatim, unreachable"),
-        pytest.param("verbatim", 1, 0, id="verbatim, before what was told is written"),
+        pytest.param("verbatim", 1, 0, id="verbatim, before the facts are written"),
         pytest.param("verbatim", 3, 1, id="verbatim, between two questions"),
         pytest.param("verbatim", 6, 3, id="verbatim, between two memories"),
         pytest.param("flow", 0, 0, id="flow, unreachable"),
@@ -159,7 +160,7 @@ def recalling_model() -> Scripted:
     ],
 )
 def test_a_memory_set_is_asked_without_its_memory(tmp_path, own_home, monkeypatch, ingest, operations, first):
-    """A snapshot of the memory stays, so that its questions are not lost."""
+    """Questions are still asked if their memory becomes unavailable; a snapshot taken before survives."""
     data = write_memory_set(tmp_path / "told")
     Store(monkeypatch, operations)
     run = play(data, tmp_path / "run", recalling_model(), "chatbox", ingest=ingest)

@@ -86,7 +86,7 @@ def test_the_assistant_set_runs_on_the_tools_it_brings(tmp_path, own_home, flow,
 
 
 def offered_by(request: Request) -> frozenset[str]:
-    """The tools a request leaves a choice between."""
+    """Return the tools that the model may choose in this request."""
     choice = ((request.output_schema or {}).get("properties") or {}).get("tool", {}).get("enum", ())
     return frozenset([*(name for name in choice if name is not None), *(tool.name for tool in request.tools)])
 

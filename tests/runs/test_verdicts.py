@@ -39,7 +39,7 @@ class Judge:
 
 @pytest.fixture
 def judged_run(tmp_path: Path, own_home: Path):
-    """Judge a run of one turn, and return its score; None where no verdict could be read."""
+    """Judge a run of one turn, and return its score; None without a readable verdict."""
     turns = [{"user": "Capital of France?", "reference_answers": ["Paris"]}]
     folder = write_set(tmp_path / "set", [{"id": "c", "turns": turns}], [])
 
@@ -110,22 +110,22 @@ def test_a_verdict_is_read_in_any_wrapping(judged_run, reply, score):
 
 
 @pytest.mark.parametrize("reply", NOT_READ.values(), ids=NOT_READ)
-def test_what_names_no_verdict_is_none_and_never_kept(judged_run, reply):
+def test_what_names_no_verdict_is_none_and_never_recorded(judged_run, reply):
     assert judged_run(Judge(reply)) is None and "has judged nothing" in judged_run.printed
-    assert judged_run(Judge(YES)) == 1, "a judge that was repaired is asked again"
-    assert judged_run(Judge(NO)) == 1, "what is judged is not"
+    assert judged_run(Judge(YES)) == 1, "a repaired judge is called again"
+    assert judged_run(Judge(NO)) == 1, "a judged reply is not"
     assert judged_run(Judge(NO), mode="replay") == 1
 
 
 @pytest.mark.parametrize("mode", ["live", "auto"])
-def test_an_unreadable_verdict_is_asked_again_each_time(judged_run, mode):
+def test_an_unreadable_verdict_is_requested_again_each_time(judged_run, mode):
     judge = Judge("Hm.")
     for number in (1, 2, 3):
         judged_run(judge, mode=mode)
         assert len(judge.requests) == 2 * number, "both orders"
 
 
-def test_what_was_kept_unread_by_older_versions_is_asked_again(judged_run):
+def test_an_unreadable_verdict_recorded_by_older_versions_is_requested_again(judged_run):
     assert judged_run(Judge(YES), mode="live") == 1
     (file,) = judged_run.run.glob("judges/*/judgements.jsonl")
     file.write_text(re.sub(r'\["yes", ?"yes"\]', '["yes", null]', file.read_text()))
@@ -147,7 +147,7 @@ def test_the_limit_is_a_setting_with_room_for_thought(judged_run):
 
 
 def test_a_verdict_recorded_at_24_tokens_is_found_by_a_judge_at_its_default(judged_run):
-    """Form in which older versions recorded it."""
+    """Older versions recorded verdicts with a limit of 24 tokens."""
     old, new = Judge(YES), Judge(NO)
     assert judged_run(old, generation={"max_tokens": 24}) == 1
     for file in judged_run.run.glob("judges/*/judgements.jsonl"):
@@ -158,7 +158,7 @@ def test_a_verdict_recorded_at_24_tokens_is_found_by_a_judge_at_its_default(judg
     assert judged_run(new, generation={"max_tokens": 25}) == 0, "another limit is another request"
 
 
-def test_a_verdict_that_24_tokens_cut_is_asked_again_with_more_room(judged_run):
+def test_a_verdict_truncated_at_24_tokens_is_requested_again_with_more_tokens(judged_run):
     judged_run(Judge("Let me think", "length"), generation={"max_tokens": 24})
     judge = Judge(YES)
     assert judged_run(judge) == 1 and {request.max_tokens for request in judge.requests} == {4000}

@@ -116,13 +116,13 @@ def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
 
 
 def test_one_flow_and_a_running_run_show_their_results(shell, tmp_path, own_home):
-    from support.small_runs import Answering, cut, play, write_set
+    from support.small_runs import Answering, first_turns, play, write_set
 
     alone = play(write_set(tmp_path / "set", 2), tmp_path / "run", Answering("one"))
     [text] = outputs(shell, alone, "run")
     assert "One flow, nothing to choose from: one" in text["text/markdown"]
     assert alone.forest() is None
-    going_on = al.open_run(cut(alone.path, 2))
+    going_on = al.open_run(first_turns(alone.path, 2))
     with capture_output() as captured:
         shell.push({"run": going_on})
         shell.run_cell("run")

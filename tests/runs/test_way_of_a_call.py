@@ -16,7 +16,7 @@ from support.small_runs import write_set
 
 MAX_FRAMES = 4
 MAX_FRAMES_TO_SDK = 7
-"""With the provider's own: the time limit, parameters that a model refuses, keys and errors of the connection."""
+"""Includes the provider's frames: time limit, refused parameters, keys, and errors of the connection."""
 
 
 def frames_since_the_verb() -> list[str]:
@@ -31,7 +31,7 @@ def frames_since_the_verb() -> list[str]:
 
 
 class Echo(Provider[str, str]):
-    """Repeats the question, and keeps the frames that led to each of its answers."""
+    """Provider that repeats the question and stores the frames of each call."""
 
     name = "echo"
 

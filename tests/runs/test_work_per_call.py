@@ -30,7 +30,7 @@ MORE = 1.2
 
 
 class Talk:
-    """Asks with the whole history; `idle` calls of nothing stand for a harness that does more."""
+    """Flow of one call with the whole history; `idle` empty calls simulate additional work of the harness."""
 
     name = "talk"
 
@@ -52,7 +52,7 @@ def nothing() -> None:
 
 
 def streamed(*pieces: str) -> bytes:
-    """An answer whose pieces come together: how many packets a server makes of them would be a matter of its speed."""
+    """Return a streamed response as one packet, so that the number of packets does not depend on the server's speed."""
     chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
     chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
     chunks += [{"choices": [], "usage": fake_openai.USAGE}]
@@ -84,7 +84,7 @@ def server() -> Iterator[str]:
 
 
 def counted(play: Callable[[], Any]) -> int:
-    """Function calls in threads called `agentlab`, which is where conversations are played."""
+    """Return the number of function calls in threads named `agentlab`, which play the conversations."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:

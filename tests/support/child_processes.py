@@ -19,17 +19,17 @@ from typing import Any
 @dataclass(frozen=True)
 class ChildResult:
     code: int | None
-    """None where a signal ended it."""
+    """None if a signal ended the process."""
     signal: int | None
     hung: bool
     seconds: float
     megabytes: float
-    """The most it held in memory."""
+    """Peak memory of the process."""
     printed: str
 
     @property
     def is_clean(self) -> bool:
-        """It ended by itself, with an error of one line at most."""
+        """True if the process ended by itself, with at most one line of error."""
         errors = [line for line in self.printed.splitlines() if line.startswith("agentlab: ")]
         return not self.hung and self.code in (0, 1) and "Traceback" not in self.printed and len(errors) <= 1
 

@@ -57,7 +57,7 @@ def both(text: str = "I'll check both."):
 
 
 class Talker:
-    """Streams words until it is cancelled, or breaks at the word that is an exception."""
+    """Model that streams words until it is cancelled, or until a word is an exception to raise."""
 
     name = "talker"
     parallel = None
@@ -93,7 +93,7 @@ def ops(session, **wanted):
 
 
 class SlowMemory:
-    """A memory whose searches find nothing, so many at once, and then wait for ever, or fail."""
+    """Memory whose first searches return nothing at once; later ones wait forever or fail."""
 
     name = "slow"
     user = "ann"

@@ -68,7 +68,7 @@ BALL = Doc("law-2", "The ball", "The ball is round and weighs between 410 and 45
 def gateway_to(
     model: Any, trace: Trace, embedder: Any = None, recorder: Recorder | None = None, endpoint: str = "", **options: Any
 ) -> Gateway:
-    """The way out of the conversation of `trace`, to doubles that need no queue."""
+    """Return a gateway that records into `trace` and calls doubles without waiting."""
     embedder = embedder or FlatEmbedder()
     queued = QueuedEmbedder(embedder.name, "", lambda: embedder)
     return Gateway(

@@ -19,7 +19,7 @@ from support.requests import parts_of
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 BATCH = 500
-"""Edits of one child."""
+"""Number of edits per child process."""
 PLAUSIBLE: list[Callable[[Any], Any]] = [
     lambda value: value + 1 if isinstance(value, (int, float)) else f"{value}.",
     lambda value: 1.0,
@@ -83,7 +83,7 @@ def _edit(folder: Path, count: int, seed: float) -> int:
 
 
 def _edited(content: str, chance: random.Random, *, by_line: bool) -> tuple[str, str]:
-    """The content with one value changed, and which."""
+    """Return the content with one changed value, and the name of that value."""
     lines = content.splitlines() if by_line else [content]
     while True:
         number = chance.randrange(len(lines))

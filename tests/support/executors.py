@@ -38,7 +38,7 @@ def threads(workers: int, _: str | None) -> Iterator[ThreadPoolExecutor]:
 
 
 def under_names(monkeypatch: pytest.MonkeyPatch) -> AtOnce:
-    """Make them the executors `at once`, which is returned, and `threads`."""
+    """Register the executors `at once` and `threads`, and return the first one."""
     executor = AtOnce()
     monkeypatch.setitem(EXECUTORS, "at once", lambda *_: contextlib.nullcontext(executor))
     monkeypatch.setitem(EXECUTORS, "threads", threads)

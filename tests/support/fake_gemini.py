@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 Body = dict[str, Any]
 
 _TOP = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
@@ -74,9 +74,9 @@ def check(body: Any) -> None:
         for part in content["parts"]:
             _check_part(part, role)
         calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
-        answers = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
+        results = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
         if role == "user":
-            _check_answers(before, answers)
+            _check_results(before, results)
         _need(not calls or content is not body["contents"][0], "a function call turn comes after a user turn")
         before = calls
 
@@ -101,12 +101,12 @@ def _check_part(part: Any, role: str) -> None:
             _need(isinstance(part[kind].get(value, {}), dict), f"{kind}.{value}: not an object")
 
 
-def _check_answers(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-    _need(len(calls) == len(answers), "the number of function response parts must equal that of the function calls")
-    for call, answer in zip(calls, answers, strict=True):
-        _need(call["name"] == answer["name"], "a function response has the name of its call")
-        _need(call.get("id") == answer.get("id"), "a function response has the id of its call, where it has one")
-        _need("response" in answer, "function_response.response: required")
+def _check_results(calls: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
+    _need(len(calls) == len(results), "the number of function response parts must equal that of the function calls")
+    for call, result in zip(calls, results, strict=True):
+        _need(call["name"] == result["name"], "a function response has the name of its call")
+        _need(call.get("id") == result.get("id"), "a function response has the id of its call, where it has one")
+        _need("response" in result, "function_response.response: required")
 
 
 def _check_tools(tools: Any) -> list[str]:
@@ -133,15 +133,15 @@ def _check_tool_config(config: Any, declared: list[str]) -> None:
 
 
 class FakeGemini:
-    """`answer(body)` returns the response; `seen` keeps bodies, with their `headers` and `models`."""
+    """`respond(body)` returns the response; `seen` keeps bodies, with their `headers` and `models`."""
 
-    def __init__(self, answer: Callable[[Body], Answer]) -> None:
-        self.answer = answer
+    def __init__(self, respond: Callable[[Body], Response]) -> None:
+        self.respond = respond
         self.seen: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.models: list[str] = []
         self.left = asyncio.Event()
-        """Set when a client hangs up on an answer that `hang`s."""
+        """Set when a client hangs up on a response that `hang`s."""
         self.base_url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -155,28 +155,28 @@ class FakeGemini:
             _need(not streamed or request.query.get("alt") == "sse", "this server streams events only")
         except Refusal as refusal:
             return web.json_response(error(400, str(refusal), "INVALID_ARGUMENT"), status=400)
-        answer = self.answer(body)
-        if answer.get("gone"):
+        scripted = self.respond(body)
+        if scripted.get("gone"):
             assert request.transport is not None
             request.transport.close()
-        if "status" in answer:
-            given = answer.get(
-                "body", error(answer["status"], answer.get("message", "no"), "", *answer.get("details", ()))
+        if "status" in scripted:
+            given = scripted.get(
+                "body", error(scripted["status"], scripted.get("message", "no"), "", *scripted.get("details", ()))
             )
-            return web.json_response(given, status=answer["status"], headers=answer.get("headers", {}))
+            return web.json_response(given, status=scripted["status"], headers=scripted.get("headers", {}))
         if not streamed:
-            return web.json_response(answer["chunks"][0])
+            return web.json_response(scripted["chunks"][0])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for chunk in answer.get("chunks", ()):
+        for chunk in scripted.get("chunks", ()):
             await response.write(f"data: {json.dumps({'modelVersion': 'served-model', **chunk})}\r\n\r\n".encode())
-        for piece in answer.get("raw", ()):
+        for piece in scripted.get("raw", ()):
             await response.write(piece.encode())
-        if answer.get("drop"):
+        if scripted.get("drop"):
             assert request.transport is not None
             request.transport.close()
             return response
-        while answer.get("hang"):
+        while scripted.get("hang"):
             await asyncio.sleep(0.01)
             if request.transport is None or request.transport.is_closing():
                 self.left.set()
@@ -186,8 +186,8 @@ class FakeGemini:
 
 
 @asynccontextmanager
-async def serving(answer: Callable[[Body], Answer]) -> AsyncIterator[FakeGemini]:
-    fake = FakeGemini(answer)
+async def serving(respond: Callable[[Body], Response]) -> AsyncIterator[FakeGemini]:
+    fake = FakeGemini(respond)
     app = web.Application(client_max_size=2**25)
     for verb in ("streamGenerateContent", "generateContent"):
         app.router.add_post(f"/v1beta/models/{{model:[^:]+}}:{verb}", fake.handle)
@@ -207,19 +207,19 @@ def error(code: int, message: str, status: str, *details: dict[str, Any]) -> dic
 
 
 def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
-    """One event of a stream; the last one of an answer has a `finish` reason."""
+    """Return one event of a stream; the last one of a response has a `finish` reason."""
     candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
     return {"candidates": [candidate | ({"finishReason": finish} if finish else {})], **more}
 
 
-def answer_of(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> Answer:
-    """An answer of one event for each part and one for its end."""
+def response_of(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> Response:
+    """Return a response with one event for each part and one for its end."""
     end = {"usageMetadata": more.pop("usage")} if "usage" in more else {}
     return {"chunks": [*(chunk(part) for part in parts), chunk(finish=finish, **end)], **more}
 
 
-def text(*pieces: str, **more: Any) -> Answer:
-    return answer_of(*({"text": piece} for piece in pieces), **more)
+def text(*pieces: str, **more: Any) -> Response:
+    return response_of(*({"text": piece} for piece in pieces), **more)
 
 
 USAGE = {

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks OpenAI's chat completions: scripted answers, streamed, with usage at the end."""
+"""Local server with OpenAI's chat completions: scripted responses, streamed, with usage at the end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
 class FakeOpenAI:
-    """`answer(body)` returns the response; `seen` keeps the received bodies and headers."""
+    """`respond(body)` returns the response; `seen` keeps the received bodies and headers."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Answer]) -> None:
-        self.answer = answer
+    def __init__(self, respond: Callable[[dict[str, Any]], Response]) -> None:
+        self.respond = respond
         self.seen: list[dict[str, Any]] = []
         self.headers: list[CIMultiDict[str]] = []
         self.urls: list[str] = []
@@ -30,31 +30,32 @@ class FakeOpenAI:
         self.seen.append(body)
         self.headers.append(request.headers.copy())
         self.urls.append(str(request.rel_url))
-        answer = self.answer(body)
-        if "said" in answer:
-            return web.Response(text=answer["said"], status=answer["status"], headers=answer["headers"])
-        if "status" in answer:
+        scripted = self.respond(body)
+        if "text" in scripted:
+            return web.Response(text=scripted["text"], status=scripted["status"], headers=scripted["headers"])
+        if "status" in scripted:
+            error = {"message": scripted.get("message", "no"), "code": scripted.get("code")}
             return web.json_response(
-                answer.get("body", {"error": {"message": answer.get("message", "no"), "code": answer.get("code")}}),
-                status=answer["status"],
-                headers=answer.get("headers", {}),
+                scripted.get("body", {"error": error}),
+                status=scripted["status"],
+                headers=scripted.get("headers", {}),
             )
-        if "whole" in answer:
-            return web.Response(body=answer["whole"], content_type="text/event-stream")
+        if "whole" in scripted:
+            return web.Response(body=scripted["whole"], content_type="text/event-stream")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for piece in answer.get("raw", ()):
+        for piece in scripted.get("raw", ()):
             await response.write(piece if isinstance(piece, bytes) else piece.encode())
-        for delta in answer.get("deltas", ()):
+        for delta in scripted.get("deltas", ()):
             await self._chunk(response, {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-            await asyncio.sleep(answer.get("pause", 0))
-        if answer.get("drop"):
+            await asyncio.sleep(scripted.get("pause", 0))
+        if scripted.get("drop"):
             request.transport.close()
             return response
-        if answer.get("finish"):
-            await self._chunk(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": answer["finish"]}]})
-        if answer.get("usage"):
-            await self._chunk(response, {"choices": answer.get("no_choices", []), "usage": answer["usage"]})
+        if scripted.get("finish"):
+            await self._chunk(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": scripted["finish"]}]})
+        if scripted.get("usage"):
+            await self._chunk(response, {"choices": scripted.get("no_choices", []), "usage": scripted["usage"]})
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
@@ -65,8 +66,8 @@ class FakeOpenAI:
 
 
 @asynccontextmanager
-async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[FakeOpenAI]:
-    fake = FakeOpenAI(answer)
+async def serving(respond: Callable[[dict[str, Any]], Response]) -> AsyncIterator[FakeOpenAI]:
+    fake = FakeOpenAI(respond)
     app = web.Application(client_max_size=2**25)
     app.router.add_post("/{path:.+}/chat/completions", fake.handle)
     runner = web.AppRunner(app)
@@ -80,17 +81,17 @@ async def serving(answer: Callable[[dict[str, Any]], Answer]) -> AsyncIterator[F
         await runner.cleanup()
 
 
-def text(*pieces: str, **more: Any) -> Answer:
+def text(*pieces: str, **more: Any) -> Response:
     return {"deltas": [{"content": piece} for piece in pieces], "finish": "stop", **more}
 
 
 @contextmanager
-def in_a_thread(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[FakeOpenAI]:
+def in_a_thread(respond: Callable[[dict[str, Any]], Response]) -> Iterator[FakeOpenAI]:
     """`serving` for tests that are not asynchronous."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = serving(answer)
+    server = serving(respond)
     try:
         yield asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
     finally:

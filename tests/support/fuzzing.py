@@ -16,11 +16,11 @@ from support.child_processes import in_child
 from support.readers import Read, readers
 
 BATCH = 4000
-"""Inputs of one child."""
+"""Number of inputs per child process."""
 SLOW, LESS_OFTEN = "run folder", 5
-"""Readers that take tens of milliseconds get one input where the others get so many."""
+"""Slow readers get one input for this many inputs of the others."""
 MAX_SECONDS = 2
-"""Seconds of the processor, because other programs may use this machine."""
+"""Maximum processor seconds; wall time would depend on other programs."""
 MAX_MEGABYTES = 500
 VALUES = [
     *(b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"-Infinity", b"1.5", b"9" * 400, b'""', b"[]", b"{}"),

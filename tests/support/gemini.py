@@ -23,8 +23,8 @@ def model(fake: FakeGemini, *keys: str, **options: Any) -> GeminiModel:
     return GeminiModel("served", base_url=fake.base_url, keys=KeyRing(keys or [KEY]), **options)
 
 
-async def ask(answer, *messages: Message, **facts: Any) -> tuple[Completion, list[str], FakeGemini]:
-    async with serving(lambda body: answer) as fake:
+async def ask(response, *messages: Message, **facts: Any) -> tuple[Completion, list[str], FakeGemini]:
+    async with serving(lambda body: response) as fake:
         adapter = model(fake)
         pieces: list[str] = []
         try:
@@ -34,7 +34,7 @@ async def ask(answer, *messages: Message, **facts: Any) -> tuple[Completion, lis
 
 
 async def sent(*messages: Message, **facts: Any) -> dict[str, Any]:
-    """The body that reaches the server, which has checked it."""
+    """Return the body that the server received and accepted."""
     _, _, fake = await ask(text("ok"), *messages, **facts)
     return fake.seen[0]
 

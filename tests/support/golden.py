@@ -57,7 +57,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
 
 
 def recorded_keys(file: Path) -> Iterator[str]:
-    """`kind key` of at most 200 entries of each kind, spread evenly over a recordings file."""
+    """Yield `kind key` of at most 200 entries of each kind, spread evenly over a recordings file."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for row in rows_of(file):
         if "key" in row:
@@ -75,7 +75,7 @@ def stored_request(row: dict[str, Any], parts: Mapping[str, Any]) -> Request:
 
 
 def local_bodies() -> Iterator[str]:
-    """The number of requests to embedded models in each recordings file, and a checksum of all that is sent."""
+    """Yield for each recordings file the number of requests to embedded models and a checksum of their bodies."""
     for file in sorted(RECORDINGS.glob("*.jsonl")):
         rows = rows_of(file)
         parts = {row["id"]: row for row in rows if "id" in row}
@@ -112,7 +112,7 @@ def keys_worked_out(file: Path) -> dict[str, str]:
 
 
 def prompts() -> Iterator[str]:
-    """Every text that a flow or a tool of ours brings to a model, a line a text."""
+    """Yield each text that our flows and tools send to a model, one per line."""
     for flow in plugins.names("flows"):
         for name, text in sorted(plugins.resolve("flows", flow).PROMPTS.items()):
             yield f"{flow} {name} {json.dumps(text)}"
@@ -122,7 +122,7 @@ def prompts() -> Iterator[str]:
 
 
 def steady(value: Any, name: str = "") -> Any:
-    """JSON without masked values, with three digits for numbers that depend on the processor's arithmetic."""
+    """Return JSON without masked values; numbers that depend on the processor's arithmetic get three digits."""
     if isinstance(value, Mapping):
         name = next((part for part in value.values() if isinstance(part, str) and part in ROUNDED), name)
         return {key: steady(part, key if key in ROUNDED else name) for key, part in value.items() if key not in MASKED}
@@ -138,7 +138,7 @@ def digest(value: Any) -> str:
 
 
 def digest_of_column(values: list[Any], name: str) -> str:
-    """A checksum; of a rounded measure its mean, since some of many values lie where rounding turns."""
+    """Return a checksum of a column, or the mean of a rounded measure, where single values may round differently."""
     if name not in ROUNDED:
         return digest(values)
     numbers = [float(each["value"] if isinstance(each, Mapping) else each) for each in values if each]
@@ -146,7 +146,7 @@ def digest_of_column(values: list[Any], name: str) -> str:
 
 
 def columns(file: Path) -> Iterator[str]:
-    """A checksum of each column of a file of rows, whichever conversation came first."""
+    """Yield a checksum of each column of a file of rows, whatever the order of the conversations."""
     plays = defaultdict(list)
     for row in rows_of(file):
         plays[tuple(str(row[name]) for name in ("flow", "conversation", "epoch", "take"))].append(row)
@@ -168,7 +168,7 @@ def columns(file: Path) -> Iterator[str]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[str]:
-    """Steady JSON as a line a value, long ones as a checksum."""
+    """Yield stable JSON as one line per value; long values become checksums."""
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
             yield from leaves(part, f"{path}.{name}" if path else name)
@@ -196,7 +196,7 @@ def printed(*arguments: str) -> Iterator[str]:
 
 
 def run_of(folder: Path) -> Iterator[str]:
-    """All that is held of one run folder."""
+    """Yield the golden lines of one run folder."""
     for file in sorted(folder.glob("*.jsonl")):
         yield from columns(file)
     header = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -255,14 +255,14 @@ def reported(folder: Path) -> Iterator[str]:
 
 
 def take_in(folder: Path) -> None:
-    """An import: answers that were written for it, two systems, some failed, some without a count of their calls."""
+    """Import the answers of two systems; some turns failed, some have no number of calls."""
     shutil.rmtree(folder, ignore_errors=True)
     arguments = ["import", "predictions", str((GOLDEN / "import").relative_to(ROOT)), "-o", str(folder)]
     assert agentlab([*arguments, "--dataset", "datasets/laws"]) == 0
 
 
 def everything() -> dict[str, list[str]]:
-    """Golden file name -> its lines."""
+    """Return golden file name -> its lines."""
     with contextlib.redirect_stdout(io.StringIO()):
         take_in(GATES / IMPORTED)
         files = {f"keys/{file.stem}": [*recorded_keys(file)] for file in sorted(RECORDINGS.glob("*.jsonl"))}

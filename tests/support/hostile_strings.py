@@ -64,11 +64,11 @@ STRINGS = [
     *("A" * 20_000, "`" * 5_000, "é\x1b" * 2_000, f"\n{FORGED}" * 1_000),
 ]
 HALVES = ["half \ud800 a pair", "\udc00", "\ud83d\x1b[2J"]
-"""Only a model can write these; agentlab refuses a data set that contains one."""
+"""Half surrogate pairs: only a model can write them, because agentlab refuses a data set that contains one."""
 
 
 class Elements(HTMLParser):
-    """The elements of a page, those of them that act, and its text as it is read."""
+    """Parser that collects the elements of a page, those that execute or load, and its visible text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -29,9 +29,9 @@ PLACES = {
     "caches": "home",
 }
 PAGE, ROOMY = 4, 2**18
-"""Kilobytes: one block of a file system, and enough for all files."""
+"""Kilobytes of one block of a file system, and of a disk with enough room for all files."""
 MAX_TIMES = 4
-"""Disturbances of a run before it is resumed to its end."""
+"""Maximum number of disturbances before a run is resumed to its end."""
 FLOW = '''"""Searches, asks twice, remembers."""
 import asyncio
 import agentlab as al
@@ -59,7 +59,7 @@ SET_UPS: dict[str, dict[str, Any]] = {
 
 
 class SetUp:
-    """A spec in a folder of its own, its undisturbed outcome, and how long that took."""
+    """Spec in a folder, with the outcome and duration of an undisturbed run."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -98,7 +98,7 @@ class SetUp:
         self.take_away("recordings")
 
     def run(self, out: str, *more: str) -> int:
-        """In a child: there it is the only one."""
+        """Run the spec; only a child process may call this, since it changes the folder and the environment."""
         os.chdir(self.folder)
         os.environ |= {"AGENTLAB_HOME": str(self.folder / "home"), "TMPDIR": str(self.temporary)}
         tempfile.tempdir = None
@@ -135,7 +135,7 @@ def outcome(out: Path) -> dict[str, Any]:
 
 
 def finished(out: Path) -> list[str]:
-    """Rows of turns that are whole on disk."""
+    """Return the complete rows of turns on disk."""
     file = out / "turns.jsonl"
     return [line for line in file.read_text().split("\n")[:-1] if line] if file.exists() else []
 
@@ -221,7 +221,7 @@ class Disks:
                 subprocess.run(["umount", str(position)], check=True)
 
     def fill(self, set_up: SetUp, number: int, chance: random.Random) -> ChildResult:
-        """A run on such a disk; afterwards there is room again."""
+        """Run on a disk that fills up, then make room again."""
         work, turn = lambda: set_up.run("cut", "--resume"), number // 2
         if not self.own or number % 2:
             begin, end = chance.choice(set_up.lines)

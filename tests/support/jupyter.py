@@ -140,7 +140,7 @@ class ChatPage:
         return str(self.part(name, turn).inner_text()).strip()
 
     def seen(self, turn: int) -> list[str]:
-        """Every text that ever stood in the reply area of the turn, oldest first."""
+        """Return every text that the reply area of the turn has shown, oldest first."""
         area = self.part("reply", turn).element_handle()
         return list(self.page.evaluate("area => window.seen.get(area) || []", area))
 

@@ -31,7 +31,7 @@ class Tool:
 
 
 def purpose(request: Request) -> str:
-    """Which of the agent's functions asks, by the schema of the answer it wants."""
+    """Return the agent's function that made the request, by its output schema."""
     named = {
         "relevant": "relevance",
         "approach": "plan",

@@ -73,7 +73,7 @@ def licence_of(about: metadata.PackageMetadata) -> str:
 
 
 def verdict(name: str, licence: str) -> str:
-    """`ok`, or why not: an alternative that is permissive is enough, a part that is copyleft is not."""
+    """Return `ok` or the problem; one permissive alternative is enough, and any copyleft part is a problem."""
     if not licence:
         return "unknown"
     if any(PERMISSIVE.search(part) and not COPYLEFT.search(part) for part in re.split(r"\bOR\b", licence)):
@@ -84,7 +84,7 @@ def verdict(name: str, licence: str) -> str:
 
 
 def table(extras: tuple[str, ...] = EXTRAS) -> list[tuple[str, str, str, str]]:
-    """Name, version, licence and verdict of each that agentlab with those extras needs."""
+    """Return name, version, licence and verdict of each package that agentlab needs with these extras."""
     rows = []
     for distribution in closure("agentlab-harness", extras):
         name = re.sub(r"[-_.]+", "-", distribution.name).lower()

@@ -25,7 +25,7 @@ BACKENDS = [*FILES, "mongo", *(["mongo_uri"] if REAL_URI else [])]
 
 
 def vector(text: str) -> Any:
-    """The vector of a text, at once: the hashing embedder never waits, so its coroutine ends at the first step."""
+    """Return the vector of a text without an event loop; the hashing embedder never waits."""
     try:
         EMBEDDER.embed([text]).send(None)
     except StopIteration as done:

@@ -18,13 +18,13 @@ BYTES = [b"", b"\x00", b"\xff\xfe", b"NaN", b"1e999", b"[" * 2000, b'"', b"\n", 
 
 
 def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to every value in JSON."""
+    """Return the path to every value in JSON."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [way, *(position for key, each in inner for position in places(each, (*way, key)))]
 
 
 def changed(value: Any, way: tuple[Any, ...], put: Any, *, drop: bool) -> Any:
-    """`value` with another one at the end of `way`, or without the key there."""
+    """Return `value` with the part at the path `way` replaced, or with its key dropped."""
     if not way:
         return put
     copy = value.copy()

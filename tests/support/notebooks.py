@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 LIVE_ONLY = "application/vnd.jupyter.widget-view+json"
-"""A widget without its kernel is an empty frame; its text is a second output."""
+"""Output to remove: without a kernel a widget is an empty frame, and its text is in a second output."""
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 

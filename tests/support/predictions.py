@@ -23,7 +23,7 @@ def row(system: str, conversation: str, answer: str | None, turn: int = 0, **mor
 
 
 def write_questions(folder: Path, references: Mapping[str, list[str]], **metadata: Any) -> Path:
-    """A data set of conversations of one turn, or of as many as they have references."""
+    """Write a data set; each conversation has as many turns as references."""
     folder.mkdir(parents=True, exist_ok=True)
     conversations = [
         {
@@ -41,7 +41,7 @@ QUESTIONS = [f"q{n}" for n in range(12)]
 
 
 def write_answers(folder: Path) -> Path:
-    """Twelve conversations of two turns, answered by a system that is right once in each and one that never is."""
+    """Write twelve conversations of two turns; one system is right in one turn of each, the other never."""
     write_questions(folder, {key: ["blue", "forty two"] for key in QUESTIONS}, category="colours")
     rows = [
         row(system, name, "It is blue." if right else "red", turn, **more)
@@ -57,7 +57,7 @@ def write_answers(folder: Path) -> Path:
 
 
 def rewrite(folder: Path, change: Callable[[list[str]], Any]) -> None:
-    """`change` is given the lines of the answers."""
+    """Rewrite the predictions; `change` gets their lines and edits them in place."""
     file = folder / "predictions.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines()
     change(lines)
@@ -65,7 +65,7 @@ def rewrite(folder: Path, change: Callable[[list[str]], Any]) -> None:
 
 
 def rewrite_rows(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """`change` returns the new keys of an answer."""
+    """Rewrite the predictions; `change` returns new keys for a row."""
     file = folder / "predictions.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     write_rows(file, [{**each, **change(each)} for each in rows])

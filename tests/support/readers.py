@@ -46,7 +46,7 @@ from support.unsealing import uncheck, unseal
 
 Read = Callable[[Path], Any]
 Reader = tuple[Path, Read]
-"""The file that is changed, and what reads it."""
+"""File to damage, and the function that reads it."""
 PLAN = {"thought": "t", "tool": "a", "arguments": {"q": 1}, "steps": [{"tool": "a", "purpose": "p"}], "score": 0.5}
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string", "pattern": "^a"}}}
 PREDICTION = {"system": "one", "conversation": "c0", "turn": 0, "answer": "410 g"}
@@ -104,7 +104,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         **_of_sets(folder, rules),
         **{f"run folder, {name}": (folder / "run" / name, reads_run) for name in OF_RUN},
         "recordings": (recorded, reads_recordings),
-        "recordings, new checksums": (folder / "anew.jsonl", reads_with_new_checksums),
+        "recordings, new checksums": (folder / "again.jsonl", reads_with_new_checksums),
         "baseline": (folder / "baseline.jsonl", read_baseline),
         "predictions": (folder / "predictions.jsonl", reads_predictions),
         "predictions in CSV": (folder / "predictions.csv", reads_predictions),
@@ -127,7 +127,7 @@ def readers(folder: Path) -> dict[str, Reader]:
 
 
 def _played(folder: Path) -> tuple[Path, Path]:
-    """A data set and the recordings of a run. Folder and baseline have no checksums, which would refuse most edits."""
+    """Return a data set and recordings of a run. Folder and baseline have no checksums, so edits pass."""
     os.environ["AGENTLAB_HOME"] = str(folder / "home")
     rules = write_set(folder / "rules", CONVERSATIONS, DOCUMENTS)
     spec: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _played(folder: Path) -> tuple[Path, Path]:
     uncheck(folder / "baseline.jsonl")
     unseal(run.path)
     (recorded,) = (folder / "rec").glob("*.jsonl")
-    shutil.copyfile(recorded, folder / "anew.jsonl")
+    shutil.copyfile(recorded, folder / "again.jsonl")
     return rules, recorded
 
 
@@ -159,7 +159,7 @@ def _of_sets(folder: Path, rules: Path) -> dict[str, Reader]:
 
 
 def reads_run(file: Path) -> None:
-    """Look at one thing of a run, another one from input to input."""
+    """Use one view of a run, a different one for each input."""
     run = al.open_run(file.parent)
     run.turn_rows()
     looks: list[Callable[[], Any]] = [
@@ -213,13 +213,13 @@ def reads_recordings(file: Path) -> None:
 
 def reads_with_new_checksums(file: Path) -> None:
     """Recordings whose edited lines have new checksums."""
-    anew = file.parent / "anew" / "f.jsonl"
-    anew.parent.mkdir(exist_ok=True)
-    with anew.open("w") as lines:
+    rewritten = file.parent / "rewritten" / "f.jsonl"
+    rewritten.parent.mkdir(exist_ok=True)
+    with rewritten.open("w") as lines:
         for line in file.read_bytes().splitlines():
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line)
                 if isinstance(row, dict):
                     content = {name: value for name, value in row.items() if name != "check"}
                     print(json.dumps({**content, "check": digest(content)[:12]}), file=lines)
-    reads_recordings(anew)
+    reads_recordings(rewritten)

@@ -30,7 +30,7 @@ def write_set(folder: Path, conversations: int, turns: int = 2) -> Path:
 
 
 class Answering:
-    """A flow that is wrong, fails, or asks the model more often on chosen turns."""
+    """Flow that is wrong, fails, or makes more model calls on chosen turns."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ def opened(data: Path, *flows: Answering, usage: Usage | None = None, **spec: An
     return al.Lab(model=Scripted([reply], loop=True), flows=list(flows) or [Answering()], **spec)
 
 
-def cut(run: Path, turns: int) -> Path:
-    """A copy of a run after so many turns, beside it."""
+def first_turns(run: Path, turns: int) -> Path:
+    """Copy the first `turns` turns of a run to a new folder next to it."""
     going_on = run.with_name("going-on")
     shutil.copytree(run, going_on)
     (going_on / "summary.json").unlink()

@@ -29,7 +29,7 @@ class Web(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{path}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that hangs up is what half of these tests are about."""
+        """Print no traceback if a client hangs up, as many tests do."""
 
     def page(self, path: str, body: str | bytes, kind: str = "text/html; charset=utf-8", **more: str) -> str:
         content = body.encode() if isinstance(body, str) else body

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from agentlab.core.messages import Completion, Message, Request, Usage
 from support.layered_agent import USUAL, plan, purpose
 
-Answer = Callable[[Request], "str | Message | Exception"]
+Respond = Callable[[Request], "str | Message | Exception"]
 
 ATTACKS = """<script>alert('script')</script>
 <img src=x onerror="alert('img')">
@@ -29,16 +29,16 @@ ATTACKS = """<script>alert('script')</script>
 
 
 class Streaming:
-    """Streams the text of `answer`, or raises its error; `seconds` is the pause after each word."""
+    """Streams the text that `respond` returns, or raises its error; `seconds` is the pause after each word."""
 
     name, parallel = "scripted", None
 
-    def __init__(self, answer: Answer, seconds: float = 0.05) -> None:
-        self.answer = answer
+    def __init__(self, respond: Respond, seconds: float = 0.05) -> None:
+        self.respond = respond
         self.seconds = seconds
 
     async def complete(self, request: Request, emit: Callable[[str], None]) -> Completion:
-        reply = self.answer(request)
+        reply = self.respond(request)
         if isinstance(reply, Exception):
             raise reply
         message = Message(role="agent", text=reply) if isinstance(reply, str) else reply
@@ -52,19 +52,19 @@ class Streaming:
         pass
 
 
-def of_the_layered_agent(chat: str, canvas: str = "") -> Answer:
+def of_the_layered_agent(chat: str, canvas: str = "") -> Respond:
     """Return the model's reply to each function of `ego`; every reply has this chat and this canvas."""
     usual = {**USUAL, "plan": plan(complexity="simple"), "bubble": json.dumps({"chat": chat, "canvas": canvas})}
     return lambda request: usual[purpose(request)]
 
 
-def of_the_coordinator(*replies: str | Exception) -> Answer:
-    """The replies one after the other, the last for ever; a background judgement keeps every turn."""
+def of_the_coordinator(*replies: str | Exception) -> Respond:
+    """Return the replies in order and then the last one forever; the memory gate stores every turn."""
     left = list(replies)
 
-    def answer(request: Request) -> str | Exception:
+    def respond(request: Request) -> str | Exception:
         if request.output_schema:
             return '{"keep": true}'
         return left.pop(0) if len(left) > 1 else left[0]
 
-    return answer
+    return respond

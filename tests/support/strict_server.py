@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.fake_openai import Answer
+from support.fake_openai import Response
 
 KEYS = {
     "system": {"role", "content"},
@@ -16,7 +16,7 @@ KEYS = {
 
 
 def refusal(body: dict[str, Any], own: set[str] = frozenset()) -> str | None:  # type: ignore[assignment]
-    """None for a request that every server takes; `own` are further keys of its messages that this one knows."""
+    """Return the first broken rule, or None; `own` are additional message keys that this server accepts."""
     messages = body["messages"]
     system = [at for at, message in enumerate(messages) if message["role"] == "system"]
     rest = [message for message in messages if message["role"] != "system"]
@@ -43,8 +43,8 @@ def _message(messages: list[dict[str, Any]], at: int, own: set[str]) -> str | No
     if role == "assistant" and not calls and not (message["content"] or "").strip():
         return "text content blocks must contain non-whitespace text"
     for position, call in enumerate(calls or ()):
-        answers = messages[at + 1 + position : at + 2 + position]
-        if not answers or answers[0].get("tool_call_id") not in {one["id"] for one in calls}:
+        results = messages[at + 1 + position : at + 2 + position]
+        if not results or results[0].get("tool_call_id") not in {one["id"] for one in calls}:
             return "An assistant message with 'tool_calls' must be followed by tool messages"
         if len(call["id"]) > 40:
             return "string too long. Expected maximum length 40"
@@ -61,7 +61,7 @@ def _tools(body: dict[str, Any], messages: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def strictly(answer: Answer, body: dict[str, Any], **rules: Any) -> Answer:
-    """The answer to a request that keeps the rules; else HTTP 400."""
+def strictly(response: Response, body: dict[str, Any], **rules: Any) -> Response:
+    """Return `response` to a request that keeps the rules, otherwise HTTP 400."""
     problem = refusal(body, **rules)
-    return answer if problem is None else {"status": 400, "message": problem}
+    return response if problem is None else {"status": 400, "message": problem}

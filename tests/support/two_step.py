@@ -23,7 +23,7 @@ def choose(tool: str) -> str:
 
 
 class Tool:
-    """A tool that answers from a list, with whatever arguments."""
+    """Tool that returns listed results, whatever its arguments."""
 
     def __init__(self, name, *results, parameters=None):
         self.spec = ToolSpec(name=name, description=f"does {name}", parameters=parameters or {"type": "object"})

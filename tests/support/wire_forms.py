@@ -16,5 +16,5 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def siblings(group: str) -> list[dict[str, Any]]:
-    """Return the rows of a group in `siblings.jsonl`: kin of reported faults, written without sight of the code."""
+    """Return the rows of a group in `siblings.jsonl`: similar to reported faults, written without reading the code."""
     return [row for row in rows_of("siblings.jsonl") if row["group"] == group]

@@ -60,14 +60,14 @@ async def test_each_form_has_its_one_meaning(form):
             with pytest.raises(ModelError) as caught:
                 await session.complete("How many?", tools=TOOLS)
             assert re.search(form["error"], f"{type(caught.value).__name__}: {caught.value}")
-            assert len(fake.seen) == form.get("asked", 2)
+            assert len(fake.seen) == form.get("attempts", 2)
             return
         completion = await session.complete("How many?", tools=TOOLS)
     assert read_of(completion) == {"text": "", "thought": "", "calls": []} | {
         name: form[name] for name in ("text", "thought", "calls") if name in form
     }
     assert "".join(rendered) == completion.text or completion.message.tool_calls
-    assert len(fake.seen) == form.get("asked", 1)
+    assert len(fake.seen) == form.get("attempts", 1)
     assert completion.finish_reason == form.get("finish", completion.finish_reason)
     if "usage" in form:
         assert [completion.usage.input_tokens, completion.usage.output_tokens] == form["usage"]

@@ -22,8 +22,10 @@ from support.fake_openai import serving
 from support.wire_forms import siblings
 
 ROWS = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
-REFUSALS = [{**row, "body": json.dumps({"error": {"message": text}})} for row in ROWS for text in row.get("said", ())]
-REFUSALS += [row for row in ROWS if "said" not in row] + siblings("refusal")
+REFUSALS = [
+    {**row, "body": json.dumps({"error": {"message": text}})} for row in ROWS for text in row.get("messages", ())
+]
+REFUSALS += [row for row in ROWS if "messages" not in row] + siblings("refusal")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda row: f"{row['means'][:12]}-{row.get('body', row)}"[:60])
@@ -39,19 +41,19 @@ async def test_each_refusal_has_its_one_meaning(refusal, monkeypatch):
     if "now" in refusal:
         now = datetime.fromisoformat(refusal["now"]).timestamp()
         monkeypatch.setattr(refusals, "time", SimpleNamespace(time=lambda: now))
-    answer = {
+    response = {
         "status": refusal.get("status", 400),
         "headers": refusal.get("headers", {}),
-        "said": refusal.get("body", ""),
+        "text": refusal.get("body", ""),
     }
     async with AsyncExitStack() as stack:
-        fake = await stack.enter_async_context(serving(lambda body: answer))
+        fake = await stack.enter_async_context(serving(lambda body: response))
         model = connect("m", base_url=fake.base_url, api_key=f"key-of-{hash(str(refusal))}")
         stack.push_async_callback(model.close)
         with pytest.raises(ModelError) as caught:
             await session_over(rag_only, model).complete("Hello")
     assert re.match(refusal["means"], f"{type(caught.value).__name__}: {caught.value}")
-    assert len(fake.seen) == refusal["asked"]
+    assert len(fake.seen) == refusal["attempts"]
     assert [*waited, 0.0][0] == refusal.get("wait", 0)
 
 

@@ -19,7 +19,7 @@ from support.wire_forms import rows_of
 HEAD = '{"id":"cc-7041","object":"chat.completion.chunk","created":1731000042,"model":"heron-2",'
 STREAMS = rows_of("sdk_streams.jsonl")
 DIFFERENT = 61
-"""Streams that the SDK reads otherwise; each one more needs its reason."""
+"""Number of streams that the SDK reads differently; each of them states a reason."""
 
 
 def body_of(row: dict[str, Any]) -> bytes:
@@ -27,7 +27,7 @@ def body_of(row: dict[str, Any]) -> bytes:
 
 
 def read(pieces: list[bytes]) -> dict[str, Any]:
-    """Return the reading as the adapter makes it: nothing is read after the end."""
+    """Return the completion as the adapter reads it: nothing after the end of the stream."""
     reader = ChatReader("m", lambda problem: ModelError(f"{problem}"))
     try:
         for piece in [*pieces, b""]:

@@ -90,7 +90,7 @@ def test_unreadable_lines_are_one_line_and_the_chat_continues(typed, line, probl
     assert problem in " ".join(screen.split()) and "/resources" in screen and "Traceback" not in screen
 
 
-def test_a_chat_without_servers_says_so(own_home):
+def test_a_chat_without_servers_reports_it(own_home):
     with al.Lab(flows=["tools"], model=Scripted(["Hi."], loop=True), embedder="hashing/hashing-64") as lab:
         chat = lab.chat(documents=())
         assert chat.browse_sync("resources") == "no MCP server has resources"

@@ -26,7 +26,7 @@ async def renewed(manager):
 @pytest.mark.parametrize(
     ("server", "first", "arguments", "fresh"),
     [(liar("growing"), "good", {}, "grown_1"), (OURS, "learn", {"called": "shout"}, "shout")],
-    ids=["told without being asked", "told to who listens"],
+    ids=["notified without a subscription", "notified to a subscriber"],
 )
 async def test_a_changed_list_is_there_at_the_next_turn(opened, tmp_path, server, first, arguments, fresh):
     manager = await opened({"ours": server}, live=True)
@@ -50,11 +50,11 @@ async def test_change_between_two_calls_takes_effect(opened, over_http):
     manager = await opened({"far": {"url": over_http.url}}, live=True)
     session = session_with()
     manager.offer_to(session)
-    stranger = McpServer(server_of(manager).config, seconds=20.0, logs=over_http._folder)
+    other_server = McpServer(server_of(manager).config, seconds=20.0, logs=over_http._folder)
     assert (await call(session, "echo", text="a")) == "a"
-    await stranger.call("learn", {"called": "shout"})
+    await other_server.call("learn", {"called": "shout"})
     assert await renewed(manager) == ["the tools of far have changed"] and "shout" in names(manager)
-    await stranger.close()
+    await other_server.close()
 
 
 async def test_a_tool_that_is_no_longer_listed_is_offered_no_more(opened, tmp_path):

@@ -42,7 +42,7 @@ async def test_a_remote_server_is_listed_called_and_found_again(opened, over_htt
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """No MCP server at all: sends elsewhere, or refuses."""
+    """Web server without MCP: it redirects or refuses."""
 
     seen: ClassVar[list[tuple[str, dict[str, str]]]] = []
 
@@ -94,7 +94,7 @@ async def test_a_variable_that_is_not_set_is_named(opened):
 
 
 class Forgetful(http.server.BaseHTTPRequestHandler):
-    """A server with sessions, which refuses one that it does not know, without a word of the protocol."""
+    """Server that refuses an unknown session with a bare HTTP status."""
 
     sessions: ClassVar[list[str]] = []
     status: ClassVar[int] = 400

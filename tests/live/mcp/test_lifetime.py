@@ -25,7 +25,7 @@ async def test_a_call_that_takes_too_long_is_an_error_and_the_next_one_works(our
     server._seconds = 0.3
     result = await call(session, "hang")
     assert result == "Error: hang: the MCP server ours did not answer within 0.3 seconds"
-    assert await has_ended(hung), "it is killed, though it ignores being told to end"
+    assert await has_ended(hung), "it is killed, though it ignores the request to end"
     server._seconds = 20.0
     assert await call(session, "add", a=1, b=2) == "3"
     assert json.loads(await call(session, "person", who="b"))["pid"] != hung

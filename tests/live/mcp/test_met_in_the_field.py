@@ -229,7 +229,7 @@ NAMES = ["查询天气", "查询时间", LONG, f"{LONG}er", "files.read", "zaż�
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_no_provider_takes_is_called_all_the_same(name, tmp_path, own_home, monkeypatch):
-    """Each name goes out in a legal form of its own, and the server is called by its own name for the tool."""
+    """The provider gets a legal and unique name for each tool, and the server gets its own name back."""
     tools = [{"name": each, "inputSchema": {"type": "object"}} for each in NAMES]
     (tmp_path / "script.json").write_text(json.dumps({"pages": [{"result": {"tools": tools}}], "answer": "name"}))
     row = {"command": sys.executable, "args": [mcp_script.__file__, str(tmp_path / "script.json")]}

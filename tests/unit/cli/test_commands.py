@@ -116,7 +116,7 @@ def test_a_mistake_is_one_line(project, capsys, arguments, message):
     assert not list(Path("results").glob("*/turns.jsonl")) if Path("results").exists() else True
 
 
-def test_run_without_a_reply_says_why_and_makes_no_baseline(project, capsys):
+def test_run_without_a_reply_gives_the_reason_and_makes_no_baseline(project, capsys):
     Path("replies.yaml").write_text("loop: true\nreplies: [{error: Refused}]\n")
     assert main(["run", *OFFLINE, "--out", "results/refused"]) == 1
     output = capsys.readouterr().out

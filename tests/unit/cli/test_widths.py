@@ -200,7 +200,7 @@ def test_no_escape_of_a_name_a_reply_or_a_text_reaches_the_terminal(tmp_path, ow
 
 
 def test_the_heading_of_a_difference_is_never_broken_up():
-    """In a table that nearly fits, `B - A` stood in three lines."""
+    """A short heading stays on one line even if the table barely fits."""
     console = Console(file=io.StringIO(), width=40)
     print_table(console, "", ["", "a long heading of it", "B - A"], [["measure", "0.1", "+0"]])
     assert "B - A" in console.file.getvalue()

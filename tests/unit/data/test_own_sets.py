@@ -20,7 +20,7 @@ NUMBER_WORDS = {"one": "1", "three": "3", "five": "5", "seven": "7", "eight": "8
 
 
 def turns_with_evidence(dataset: Any) -> Iterator[tuple[str, Any, list[str]]]:
-    """Yield the place of each turn, the turn and its quotes, which are those of the relevant documents to the word."""
+    """Yield location, turn and quotes of each turn; every quote is verbatim in a relevant document."""
     texts = {document.doc_id: document.text for document in dataset.documents}
     for conversation in dataset.conversations:
         for number, turn in enumerate(conversation.turns):

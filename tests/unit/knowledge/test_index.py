@@ -115,7 +115,7 @@ async def test_dense_ranks_as_exact_cosine_does(tmp_path: Path, texts: list[str]
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[Method, DocumentIndex]:
-    """More passages than are candidates, a third of them with a twin elsewhere."""
+    """Build indexes with more passages than candidates; a third of the passages have a duplicate."""
     words = ["ball", "card", "grass", "half", "round", "ninety", "goal"]
     texts = [" ".join(words[(n // step) % 7] for step in (1, 3, 11, 13)) + f" {n % 90}" for n in range(420)]
     corpus = [document(f"d{n}", text) for n, text in enumerate(texts)]

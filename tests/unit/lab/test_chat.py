@@ -18,7 +18,7 @@ from agentlab.session.session import Session
 
 
 class Flow:
-    """Says each word when it is let; leaves something to be done afterwards."""
+    """Flow that streams a word when the test allows it, and leaves a background task."""
 
     name = "flow"
 

@@ -13,7 +13,7 @@ import agentlab as al
 from agentlab.core.errors import BadRequest, ModelError
 from agentlab.core.messages import Message, Request, ToolCall, ToolSpec
 from agentlab.models import openai
-from support.fake_openai import Answer, in_a_thread, serving, text
+from support.fake_openai import Response, in_a_thread, serving, text
 from support.rules_set import CONVERSATIONS, DOCUMENTS, write_set
 
 LOOKUP = ToolSpec(name="lookup", description="Looks things up.", parameters={"type": "object", "properties": {}})
@@ -47,12 +47,12 @@ NO_TEMPERATURE = refusal_row(
 )
 
 
-def refusing(*rules: tuple[Callable[[dict[str, Any]], Any], int, Any], answer: Answer | None = None) -> Any:
-    """A server that answers with the first body whose condition fits the request."""
+def refusing(*rules: tuple[Callable[[dict[str, Any]], Any], int, Any], response: Response | None = None) -> Any:
+    """Return a server that responds with the first body whose condition fits the request."""
 
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: dict[str, Any]) -> Response:
         hit = next(((status, message) for holds, status, message in rules if holds(body)), None)
-        return answer or text("Hi") if hit is None else {"status": hit[0], "body": hit[1]}
+        return response or text("Hi") if hit is None else {"status": hit[0], "body": hit[1]}
 
     return reply
 
@@ -164,7 +164,7 @@ async def test_other_bad_requests_keep_the_server_message(case):
     status, message = RETAINED[case]
     bodies: list[dict[str, Any]] = []
 
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: dict[str, Any]) -> Response:
         bodies.append(body)
         return {"status": status, "body": message}
 
@@ -181,7 +181,7 @@ def _fields(request: Request) -> dict[str, Any]:
 async def test_a_server_that_says_the_same_again_is_not_asked_for_ever():
     bodies: list[dict[str, Any]] = []
 
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: dict[str, Any]) -> Response:
         bodies.append(body)
         return {"status": 400, "body": refusal_row("Unrecognized request argument supplied: seed")}
 
@@ -272,13 +272,13 @@ async def test_parameter_refused_by_one_model_is_sent_to_another():
     assert fake.seen[-1]["model"] == "two" and fake.seen[-1]["temperature"] == 0.2
 
 
-def eaten(limit: int) -> Answer:
+def eaten(limit: int) -> Response:
     usage = {"prompt_tokens": 20, "completion_tokens": limit, "completion_tokens_details": {"reasoning_tokens": limit}}
     return {"finish": "length", "usage": usage}
 
 
 async def test_a_model_whose_thought_left_no_room_is_asked_again_with_room(caplog):
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: dict[str, Any]) -> Response:
         return (
             eaten(body["max_tokens"])
             if body["max_tokens"] < 1000
@@ -297,7 +297,7 @@ async def test_a_model_whose_thought_left_no_room_is_asked_again_with_room(caplo
 
 @pytest.mark.parametrize("says_how_much", [True, False])
 async def test_a_reply_that_thought_ate_says_so(says_how_much, caplog):
-    def reply(body: dict[str, Any]) -> Answer:
+    def reply(body: dict[str, Any]) -> Response:
         thought = {"deltas": [{"content": "<think>Oslo lies"}], "finish": "length"}
         return eaten(body["max_tokens"]) if says_how_much else thought
 

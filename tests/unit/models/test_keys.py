@@ -121,7 +121,7 @@ async def test_the_last_key_that_is_refused_is_refused(here):
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Record the pauses instead of sleeping; no entry is no pause."""
+    """Record the pauses instead of sleeping; a pause of 0 is not recorded."""
     slept, sleep = [], asyncio.sleep
 
     async def pause(seconds, *result):
@@ -135,7 +135,7 @@ def pauses(monkeypatch):
 
 @pytest.mark.parametrize("trouble", [{"status": 401}, {"status": 429, "headers": {"retry-after": "50"}}])
 async def test_every_key_is_tried_without_waiting(here, trouble, pauses, monkeypatch):
-    """Four of five in trouble are more than the three retries of a call."""
+    """Four refused keys do not use up the three retries of a call."""
     monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 1.0)
     keys = [f"key-{number}" for number in range(5)]
     write(here, {"openai": keys})
@@ -151,7 +151,7 @@ async def test_every_key_is_tried_without_waiting(here, trouble, pauses, monkeyp
 
 
 class Ringing:
-    """A provider that refuses each of its keys with the same error; a call takes a tenth of a second of its clock."""
+    """A provider that refuses each of its keys with the same error; a call takes .1 s on its clock."""
 
     name, parallel = "ringing", None
 

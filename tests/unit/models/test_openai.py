@@ -32,8 +32,8 @@ def model(fake, **options):
     return connect("served", base_url=fake.base_url, api_key="sk-secret-key-1", **options)
 
 
-async def ask(answer, request=HELLO):
-    async with serving(lambda body: answer) as fake:
+async def ask(response, request=HELLO):
+    async with serving(lambda body: response) as fake:
         adapter = model(fake)
         pieces: list[str] = []
         try:
@@ -103,7 +103,7 @@ async def test_parallel_calls_are_joined_and_names_mapped_back():
 
 
 @pytest.mark.parametrize(
-    "answer, error",
+    "response, error",
     [
         ({"status": 429, "headers": {"retry-after": "7"}}, RateLimited),
         ({"status": 429, "code": "insufficient_quota"}, Refused),
@@ -120,9 +120,9 @@ async def test_parallel_calls_are_joined_and_names_mapped_back():
         ({"raw": ['data: {"error": {"message": "out of memory"}}\n\n']}, ServerFault),
     ],
 )
-async def test_errors_are_translated_and_never_show_the_key(answer, error):
+async def test_errors_are_translated_and_never_show_the_key(response, error):
     with pytest.raises(error) as caught:
-        await ask(answer)
+        await ask(response)
     assert type(caught.value) is error
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)

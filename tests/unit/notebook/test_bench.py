@@ -124,7 +124,7 @@ async def test_after_a_server_died_in_mid_answer_tokens_are_unknown(lab_over):
 
 @pytest.fixture
 def shell(monkeypatch):
-    """An IPython whose displays are kept, those that replace another one by its id."""
+    """Fake IPython that stores displays; an update replaces the display with the same id."""
     InteractiveShell.clear_instance()
     results: dict[str, dict] = {}
 

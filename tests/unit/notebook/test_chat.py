@@ -159,7 +159,7 @@ async def test_speaker_documents_and_memory_reach_the_flow(lab_over, tmp_path):
     assert list((tmp_path / "kept").iterdir())
 
 
-async def test_two_persons_of_one_chat_are_told_apart(lab_over, tmp_path):
+async def test_two_persons_of_one_chat_are_distinguished(lab_over, tmp_path):
     model = Scripted([lambda request: "none" if request.output_schema else "Hello."], loop=True)
     chat = ChatWidget(lab_over(model, flows=["discord"], memory="sqlite"), documents=(), memory=tmp_path / "kept")
     chat.speaker.value = "Ann:7"
@@ -288,7 +288,7 @@ def receipts_of(chat: ChatWidget) -> str:
     return chat.turns[-1].receipts.value
 
 
-async def test_a_turn_shows_what_memory_kept_and_what_it_did_not(lab_over, tmp_path):
+async def test_a_turn_shows_what_memory_stored_and_what_not(lab_over, tmp_path):
     lab = lab_over(Scripted(["Noted."], loop=True), flows=["coordinator"], memory="sqlite")
     chat = ChatWidget(lab, documents=(), memory=tmp_path / "kept")
     for text, line in ((f"I live in Ulm. {EVIL}", "kept: "), ("What is offside?", "not kept: it only asks")):

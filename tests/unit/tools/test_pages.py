@@ -82,17 +82,17 @@ async def test_page_without_text_is_reported(web):
     assert await read(web.page("/", b"")) == Page(problem="it holds no text")
 
 
-async def test_an_endless_page_is_cut_off(web):
+async def test_an_endless_page_is_truncated(web):
     page = await read(web.raw("/", HTML + b"\r\n", endless=b"<p>again and again" * 500))
     assert page == Page(problem="it is larger than 1,000,000 bytes")
 
 
-async def test_an_endless_chunked_page_is_cut_off(web):
+async def test_an_endless_chunked_page_is_truncated(web):
     url = web.raw("/", HTML + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"2000\r\n" + b"x" * 0x2000 + b"\r\n")
     assert await read(url) == Page(problem="it is larger than 1,000,000 bytes")
 
 
-async def test_an_endless_line_between_chunks_is_cut_off(web):
+async def test_an_endless_line_between_chunks_is_truncated(web):
     started = time.monotonic()
     page = await read(web.raw("/", HTML + b"Transfer-Encoding: chunked\r\n\r\n", endless=b"1" * 4096), seconds=2)
     assert page.problem and time.monotonic() - started < 10
@@ -104,11 +104,11 @@ async def test_endless_headers_are_cut_off(web):
     assert page.problem.startswith("it cannot be fetched") and time.monotonic() - started < 10
 
 
-async def test_a_page_that_is_announced_longer_than_it_is_counts_as_cut_off(web):
+async def test_a_page_that_is_announced_longer_than_it_is_counts_as_truncated(web):
     assert (await read(web.raw("/", HTML + b"Content-Length: 99\r\n\r\n<p>half"))).problem.startswith("it cannot")
 
 
-async def test_a_decompression_bomb_is_cut_off(web):
+async def test_a_decompression_bomb_is_truncated(web):
     bomb = gzip.compress(b"\0" * 30_000_000, compresslevel=9)
     assert len(bomb) < 40_000
     page = await read(web.page("/", bomb, Content_Encoding="gzip"))

@@ -101,7 +101,7 @@ async def test_unknown_tools_and_wrong_arguments_become_messages():
 
 
 def test_no_instruction_holds_a_value_that_a_model_could_copy():
-    """A small model does: it saved our example as a fact about the user, and searched for it."""
+    """A small model saved an example from an instruction as a fact about the user."""
     for name in plugins.names("tools"):
         instruction = getattr(plugins.resolve("tools", name), "instruction", "")
         assert '{"' not in instruction, f"{name}: an argument with its value is an example"

@@ -34,9 +34,9 @@ async def test_retryable_embeddings_are_retried_and_pauses_are_no_latency(
     monkeypatch.setattr("agentlab.wire.retries.BACKOFF_SECONDS", 0.05)
     embedder = Flaky(ServerFault("busy"), RateLimited("slowly"))
     queued = QueuedEmbedder("counting/1", "", lambda: embedder)
-    answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
+    result = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
     assert embedder.received == ["a"]
-    assert answer.seconds < 0.05 < answer.waited
+    assert result.seconds < 0.05 < result.waited
     embedder.failures = [ServerFault("busy")] * 3
     assert (await queued.embed(["b"])).shape == (1, 8)
 
@@ -48,6 +48,6 @@ async def test_embedder_is_retried_only_for_retryable_errors_and_not_forever(
     failures: list[ModelError], kind: type[ModelError]
 ) -> None:
     embedder = Flaky(*failures)
-    answer = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
-    assert isinstance(answer.failure, kind)
+    result = await gateway_to(Scripted([]), Trace("f", "c"), embedder).embed("a")
+    assert isinstance(result.failure, kind)
     assert embedder.received == embedder.failures == []

@@ -32,7 +32,7 @@ def headers(limit: int, remaining: int, reset: str, what: str = "requests") -> d
 
 
 async def let(limiter: RateLimiter, flow: str = "a", tokens: int = 0) -> asyncio.Task[Ticket]:
-    """Somebody who asks for a place; done once there is one."""
+    """Waiting caller of the limiter; done once it has acquired a slot."""
     asking = asyncio.create_task(limiter.acquire(flow, tokens))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_limits_of_a_provider_are_learnt_and_kept():
     limiter.release(first, answered=True)
     assert per_minute(limiter) == {"requests": 600}
     asking = [await let(limiter) for _ in range(20)]
-    # Six are left alone, a hundredth, and of the other four a third goes: others with the same key hear of them, too.
+    # Six are left alone, a hundredth, and of the other four a third goes: others with the same key learn them, too.
     assert sum(task.done() for task in asking) == 2
     clock.now += 0.5
     early, late = (task.result() for task in asking[:2])
@@ -95,13 +95,13 @@ async def test_limits_of_a_provider_are_learnt_and_kept():
 
 
 class Provider:
-    """Lets ten requests a second through, sixty at once at the beginning, and answers after `latency` seconds."""
+    """Lets ten requests a second through, sixty at once at the beginning, and responds after `latency` seconds."""
 
     def __init__(self, loop: VirtualTime, latency: float) -> None:
         self.loop, self.latency = loop, latency
         self.left, self.at, self.answered, self.refused = 60.0, 0.0, 0, 0
 
-    async def answer(self, limiter: RateLimiter) -> None:
+    async def call(self, limiter: RateLimiter) -> None:
         while True:
             if await self._ask(limiter):
                 return
@@ -133,7 +133,7 @@ def test_workers_of_one_run_know_their_number(latency):
 
         async def worker(limiter: RateLimiter) -> None:
             for _ in left:
-                await provider.answer(limiter)
+                await provider.call(limiter)
 
         processes = [RateLimiter(process_count=sharers, clock=loop.time) for _ in range(4)]
         await asyncio.gather(*(worker(limiter) for limiter in processes for _ in range(25)))
@@ -160,7 +160,7 @@ def test_independent_processes_share_a_key_with_few_refusals(latency, apart):
 
             async def worker() -> None:
                 for _ in left:
-                    await provider.answer(limiter)
+                    await provider.call(limiter)
 
             await asyncio.gather(*(worker() for _ in range(100)))
 
@@ -289,7 +289,7 @@ async def test_a_refusal_halves_what_is_in_flight_once_and_answers_bring_it_back
         limiter.release(ticket, answered=True)
     assert limiter.summary()["refused"] == 10
     asking = [await let(limiter) for _ in range(40)]
-    assert sum(task.done() for task in asking) == 21, "those sent together tell one thing, and 30 answers another"
+    assert sum(task.done() for task in asking) == 21, "ten rejections of calls sent together count once"
 
 
 def test_retry_after_is_respected():
@@ -313,10 +313,10 @@ async def test_repeated_day_long_retry_after_waits_a_minute_in_all():
     limiter.release(asking.result(), refused=0.0)
     limiter.release(await limiter.acquire("a"), answered=True)
     limiter.release(await limiter.acquire("a"), refused=86_400.0)
-    assert not (await let(limiter)).done(), "after an answer a refusal is a new one"
+    assert not (await let(limiter)).done(), "after a response a rejection is a new one"
 
 
-async def test_cancelled_waiter_frees_its_place():
+async def test_cancelled_waiter_releases_its_slot():
     limiter = RateLimiter(concurrent=1, clock=Clock())
     ticket = await limiter.acquire("a")
     first, second = await let(limiter), await let(limiter)
@@ -328,7 +328,7 @@ async def test_cancelled_waiter_frees_its_place():
     limiter.release(second.result(), answered=True)
     third.cancel()
     await settled()
-    assert limiter.in_flight == 0, "it had the place already, and gave it back"
+    assert limiter.in_flight == 0, "it had acquired a slot and released it"
 
 
 async def test_a_key_with_more_left_is_taken_first():

@@ -28,7 +28,7 @@ async def test_identical_requests_in_flight_are_asked_once_and_cite_one_latency(
     assert model.received == 2, "only what is in flight is shared; there is no cache"
 
 
-async def test_epochs_do_not_share_answers():
+async def test_epochs_do_not_share_results():
     model, recorder = Slow(0.01), Recorder()
     await asyncio.gather(*(ask(recorder, model, Request(messages=HELLO), epoch) for epoch in (0, 1)))
     assert model.received == 2
@@ -41,8 +41,8 @@ async def test_cancelled_caller_does_not_cancel_the_shared_call():
     stayer = asyncio.create_task(ask(recorder, model, request))
     await asyncio.sleep(0.01)
     leaver.cancel()
-    answer = await stayer
-    assert answer.value.message.text.endswith("the rest") and answer.origin == "live"
+    result = await stayer
+    assert result.value.message.text.endswith("the rest") and result.origin == "live"
     assert (await leaver).error == "interrupted"
 
 
@@ -61,6 +61,6 @@ async def test_the_queue_of_a_model_is_waiting_not_working():
     slow, trace = Slow(0.05), Trace("flow", "conversation")
     gateway = gateway_to(slow, trace)
     requests = [Request(messages=(Message(role="user", text=str(i)),)) for i in range(3)]
-    answers = await asyncio.gather(*(gateway.ask(r, CallSite(turn=0), lambda t: None) for r in requests))
-    assert all(answer.seconds < 0.09 for answer in answers)
-    assert max(answer.waited for answer in answers) >= 0.09
+    results = await asyncio.gather(*(gateway.ask(r, CallSite(turn=0), lambda t: None) for r in requests))
+    assert all(result.seconds < 0.09 for result in results)
+    assert max(result.waited for result in results) >= 0.09

@@ -44,7 +44,7 @@ def test_a_prompt_goes_by_its_name_however_it_is_written(prompts, name, suffix):
 
 
 def refused(prompts: Path, capsys: pytest.CaptureFixture[str], *text: str) -> None:
-    """By `agentlab list prompts` in one line, and where a run would be made."""
+    """Assert that `agentlab list prompts` prints one line of error and that a Lab raises."""
     assert main(["list", "prompts", "--flow", "ego"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     for part in text:

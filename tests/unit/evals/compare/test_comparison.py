@@ -50,7 +50,7 @@ def test_two_flows_of_a_run_are_paired_turn_by_turn(data, tmp_path):
     assert by_measure["tool_calls"].difference == 0
     assert by_measure["tool_calls"].detectable_loss is None, "what never varies says nothing about noise"
     assert comparison.primary == ("answer_f1", "llm_calls")
-    assert comparison.family == 2, "the two that decide differ"
+    assert comparison.family == 2, "both primary measures differ"
     assert {name for name, d in by_measure.items() if d.primary} == {"answer_f1", "llm_calls"}
     assert [(flip.metric, flip.conversation, flip.turn) for flip in comparison.pairs[0].lost][:2] == [
         ("answer_f1", "c00", 0),
@@ -298,7 +298,7 @@ def test_a_grader_is_its_code_and_not_its_comments(tmp_path, monkeypatch):
     (tmp_path / "grading.yaml").write_text("words: a b")
     with_table = of(SCORER)
     (tmp_path / "grading.yaml").write_text("words: a c")
-    assert len({before, with_table, of(SCORER)}) == 3, "tables beside the code decide, too"
+    assert len({before, with_table, of(SCORER)}) == 3, "tables of the code are in the hash, too"
     (tmp_path / "grading.yaml").unlink()
     one, other = (fingerprints([answer, similarity], name) for name in ("hashing/hashing-64", "hashing/hashing-32"))
     assert one["answer"] == other["answer"]

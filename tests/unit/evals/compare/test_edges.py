@@ -28,7 +28,7 @@ def score(turn, outcome):
 
 
 def both(data, base, out, *flows, **spec):
-    """The verdicts of the gate that waits and of the one that stops."""
+    """Return the verdicts of the plain gate and of the sequential gate."""
     with opened(data, *flows, **spec) as lab:
         _, stopping = lab.gate_sync(base, out=out / "stopping")
     return gate(play(data, out / "whole", *flows, **spec), base), stopping

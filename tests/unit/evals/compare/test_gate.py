@@ -67,7 +67,7 @@ def test_a_worse_run_is_a_regression_and_a_better_one_is_not(data, baseline, tmp
     verdict = gate(worse, baseline)
     f1 = by_name(verdict)["answer_f1"]
     assert (verdict.exit_code, f1.verdict, f1.loss) == (2, "worse beyond margin", pytest.approx(15 / 16))
-    assert (f1.p, f1.p_adjusted) == (2**-8, 5 * 2**-8), "one of the two that decide differs, in each of five gates"
+    assert (f1.p, f1.p_adjusted) == (2**-8, 5 * 2**-8), "one of the two primary measures differs, in each of five gates"
     assert f1.upper_bound > f1.loss > f1.margin == 0.05
     assert f1.detectable_loss is None, "eight conversations know too little of their own noise"
     assert by_name(verdict)["llm_calls"].verdict == "unchanged"
@@ -114,7 +114,7 @@ def test_one_more_call_on_every_turn_is_certain_where_signs_alone_are_not(tmp_pa
     assert (verdict.exit_code, calls.verdict, calls.loss) == (2, "worse, size undecided", 1.0)
     assert calls.p_adjusted == pytest.approx(5 * 2 / 4**4)
     assert "worse by 1 on every turn" in calls.why
-    assert by_name(verdict)["input_tokens"].secondary_reason, "it moved as surely, and does not decide"
+    assert by_name(verdict)["input_tokens"].secondary_reason, "it changed as surely, but is secondary"
 
 
 def test_one_conversation_proves_nothing_because_its_turns_may_hang_together(tmp_path, own_home):

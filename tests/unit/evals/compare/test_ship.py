@@ -43,7 +43,7 @@ def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversation
     assert conversations == 5 or ("no difference from the best shown in answer_f1: two (1.000)" in printed)
 
 
-def test_a_beaten_flow_is_no_choice(tmp_path, capsys):
+def test_a_dominated_flow_is_no_choice(tmp_path, capsys):
     every = turns(20)
     flows = [Answering("one", wrong=every), Answering("two"), Answering("three", wrong=every), Answering("four")]
     printed = terminal_text(play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows), capsys)

@@ -78,7 +78,7 @@ def test_loss_within_a_margin_passes_and_beyond_it_regresses(before, tmp_path):
 
 
 class Late(Answering):
-    """The later a conversation begins, the sooner it ends."""
+    """Flow in which later conversations end sooner."""
 
     async def respond(self, turn, session):
         for _ in range(60 - int(turn.text.split()[0][1:])):
@@ -99,8 +99,8 @@ def test_the_order_of_completion_decides_nothing(before, tmp_path):
 
 def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
     wrong = {"flow": Answering(wrong=EVERY)}
-    run, cut = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
-    assert cut.result == "inconclusive" and "no verdict yet, --resume continues" in cut.stopped
+    run, stopped = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 9})
+    assert stopped.result == "inconclusive" and "no verdict yet, --resume continues" in stopped.stopped
     stored = [row for row in run.folder.turns() if row.take == 0]
     run, verdict = gate(before, tmp_path / "run", **wrong, lab={"budget.calls": 900}, resume=True)
     _, straight = gate(before, tmp_path / "straight", **wrong)
@@ -114,8 +114,8 @@ def test_interrupted_gate_continues_and_is_not_decided_before(before, tmp_path):
 
 
 def test_equal_turns_so_far_give_no_verdict(before, tmp_path):
-    _, cut = gate(before, tmp_path / "run", lab={"budget.calls": 20})
-    assert cut.result == "inconclusive" and cut.exit_code == 3
+    _, stopped = gate(before, tmp_path / "run", lab={"budget.calls": 20})
+    assert stopped.result == "inconclusive" and stopped.exit_code == 3
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_false_alarms_over_all_looks_are_at_most_alpha():
     assert 0.01 < sum(raised) / 300 <= 0.075
 
 
-def test_bets_exclude_what_is_far_and_nothing_where_nothing_is_known():
+def test_e_values_exclude_what_is_far_and_nothing_where_nothing_is_known():
     zeros, ones = np.zeros(80), np.ones(80)
     needed = [n for n in range(1, 81) if e_value_against_margin(zeros[:n], ones[:n], 0.05, 1.0, 1.0) >= 20]
     assert needed[0] == 63  # 59 without the capital that is kept for other cases

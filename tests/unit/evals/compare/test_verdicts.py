@@ -36,7 +36,7 @@ def test_seconds_measured_in_two_runs_advise():
 
 
 def columns(**values: list) -> dict:
-    """One flow, a turn a conversation."""
+    """Return the turns of one flow, with one turn per conversation."""
     turns = zip(*values.values(), strict=True)
     return {"flow": {(f"c{c:03}", 0, 0): dict(zip(values, row, strict=True)) for c, row in enumerate(turns)}}
 
@@ -146,7 +146,7 @@ def test_log_of_a_regression_has_at_most_20_lines():
 
 
 def test_late_regression_may_be_unseen_in_early_turns():
-    """9 of 90 are long and have half of all turns: where a fifth of them breaks, none of 9 does in .15 of runs."""
+    """9 of 90 conversations are long and have half of all turns. If a fifth of them breaks, .15 of runs show none."""
     keys = [(f"c{c:02}", t, 0) for c in range(90) for t in range(20 if c % 10 == 0 else 2)]
     before = {key: {"a": 1.0} for key in keys}
     after = {key: {"a": 1.0 + 0.001 * (number % 3 - 1)} for number, key in enumerate(keys)}

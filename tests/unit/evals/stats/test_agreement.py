@@ -11,7 +11,7 @@ CONVERSATIONS, TURNS = 12, 8
 
 
 def a_run(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return judgements that are right at 1 and guessed otherwise, for two flows; human labels; clusters."""
+    """Return a judge's scores for two flows, human labels, and clusters; a score of 1 is right, others are guessed."""
     size = CONVERSATIONS * TURNS
     hard = np.repeat(random.random(CONVERSATIONS) < 0.5, TURNS)
     doubts = random.random((size, 2)) < np.where(hard, 0.7, 0.1)[:, None]
@@ -69,7 +69,7 @@ def test_few_labels_give_no_interval_and_a_constant_judge_is_not_used():
 
 
 def test_agreement_is_that_of_a_table_worked_by_hand():
-    """Cohen's example form: 20 and 15 of 50 agree, kappa .4."""
+    """Textbook table: of 50 replies both call 20 good and 15 bad, kappa .4."""
     judge = np.array([1.0] * 25 + [0.0] * 25)
     labels = np.array([1.0] * 20 + [0.0] * 5 + [1.0] * 10 + [0.0] * 15)
     result = agreement(judge[:, None], labels[:, None])

@@ -46,7 +46,7 @@ async def test_the_choice_is_between_the_tools_and_nothing():
 
 
 async def test_the_arguments_call_sees_the_history_and_the_tool_and_no_facts(memory):
-    """The schema is in its prompt, for models that are not held to one."""
+    """The prompt contains the schema for models without constrained output."""
     schema = {"type": "object", "properties": {"file_path": {"type": "string"}}, "required": ["file_path"]}
     read = Tool("read_file", "text", parameters=schema)
     replies = [choose("get_current_time"), "{}", choose("read_file"), '{"file_path": "a"}', NONE, NONE, "Done."]

@@ -132,8 +132,8 @@ async def test_a_native_look_up_reaches_memory(memory):
 
 
 async def test_successful_write_is_not_repeated_for_a_duplicate_id(memory):
-    """The embedded models number the calls of a request from call_1, and history has none: a failed read_file in the
-    loop is `call_1`, and so is the save of the memory step."""
+    """Embedded models number the calls of each request from call_1, so a failed read_file in the loop and the save of
+    the memory step have the same id."""
     save = Tool("save_memory", "Saved.", "Saved.", "Saved.")
     replies = [call("read_file", "call_1"), "Sorry.", *[call("save_memory", "call_1")] * 3]
     session, _ = setup(chatbox, replies, Tool("read_file", RuntimeError("no file")), save, protocol="native")

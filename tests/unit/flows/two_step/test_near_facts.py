@@ -22,7 +22,7 @@ def saving(text: str) -> list[str]:
 
 
 async def run(memory, replies, stored=STORED, speaker="", **settings):
-    """Play a turn of chatbox after `stored` was new_text by `speaker`; return the session and the model."""
+    """Play a turn of chatbox after `speaker` stored the fact `stored`; return the session and the model."""
     session, model = setup(chatbox, replies, save_memory, update_memory, memory=memory, **settings)
     session.begin_turn(0, speaker)
     await session.remember(stored)

@@ -1,11 +1,11 @@
-"""Responses that the Gemini adapter reads: text, usage, calls, finish reasons, blocked answers."""
+"""Responses that the Gemini adapter reads: text, usage, calls, finish reasons, blocked responses."""
 
 from __future__ import annotations
 
 import pytest
 
 from agentlab.core.messages import ToolCall, Usage
-from support.fake_gemini import USAGE, answer_of, chunk, text
+from support.fake_gemini import USAGE, chunk, response_of, text
 from support.gemini import CLOCK, KEY, SEARCH, USER, agent, ask, result, search
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
@@ -33,7 +33,7 @@ async def test_text_streams_and_usage_is_read():
     ],
 )
 async def test_missing_count_is_unknown_not_zero(usage, read):
-    completion, _, _ = await ask(answer_of({"text": "Hi"}, **({"usage": usage} if usage else {})))
+    completion, _, _ = await ask(response_of({"text": "Hi"}, **({"usage": usage} if usage else {})))
     assert completion.usage == read
 
 
@@ -45,18 +45,18 @@ async def test_last_count_of_a_stream_is_used():
 
 
 async def test_thoughts_are_neither_shown_nor_kept():
-    completion, pieces, _ = await ask(answer_of({"text": "Hm.", "thought": True}, {"text": "Yes."}))
+    completion, pieces, _ = await ask(response_of({"text": "Hm.", "thought": True}, {"text": "Yes."}))
     assert (completion.message, pieces) == (agent("Yes."), ["Yes."])
 
 
 async def test_calls_are_read_with_their_names_ids_and_signatures():
-    answer = answer_of(
+    response = response_of(
         {"functionCall": {"name": "docs_search", "args": {"q": "a"}, "id": "given"}, "thoughtSignature": "c2ln"},
         {"functionCall": {"name": "_2nd_clock"}},
         {"functionCall": {"name": "unknown", "args": {"n": [1, 2.5, None]}}},
     )
     before = (USER, agent("", search("call_2"), search("x")), result("call_2", "R"), result("x", "R"))
-    completion, pieces, _ = await ask(answer, *before, tools=(SEARCH, CLOCK))
+    completion, pieces, _ = await ask(response, *before, tools=(SEARCH, CLOCK))
     assert completion.message == agent(
         "",
         search("given", arguments={"q": "a"}, extra={"gemini": {"id": True, "signature": "c2ln"}}),
@@ -69,9 +69,9 @@ async def test_calls_are_read_with_their_names_ids_and_signatures():
 async def test_a_made_up_id_is_none_of_the_conversation():
     before = (USER, agent("", search("call_2")), result("call_2", "R"))
     twice = {"functionCall": {"name": "docs_search", "id": "call_2"}}
-    completion, _, _ = await ask(answer_of(twice, twice), *before)
+    completion, _, _ = await ask(response_of(twice, twice), *before)
     assert [call.id for call in completion.message.tool_calls] == ["call_3", "call_4"]
-    again, _, _ = await ask(answer_of(twice, twice), *before)
+    again, _, _ = await ask(response_of(twice, twice), *before)
     assert again == completion
 
 
@@ -81,12 +81,12 @@ async def test_a_made_up_id_is_none_of_the_conversation():
     + [(reason, "content_filter") for reason in ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")],
 )
 async def test_finish_reasons(reason, finish):
-    completion, _, _ = await ask(answer_of({"text": "Well"}, finish=reason))
+    completion, _, _ = await ask(response_of({"text": "Well"}, finish=reason))
     assert (completion.finish_reason, completion.message.text) == (finish, "Well")
 
 
-async def test_an_answer_or_a_prompt_that_was_blocked_is_an_empty_one():
-    completion, pieces, _ = await ask(answer_of(finish="SAFETY"))
+async def test_a_response_or_a_prompt_that_was_blocked_is_an_empty_one():
+    completion, pieces, _ = await ask(response_of(finish="SAFETY"))
     assert (completion.finish_reason, completion.message, pieces) == ("content_filter", agent(), [])
     feedback = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 7}}
     completion, _, _ = await ask({"chunks": [feedback]})

@@ -33,7 +33,7 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
 
 
 @pytest.mark.parametrize(
-    "answer, kind",
+    "response, kind",
     [
         ({"status": 429, "details": [RETRY_INFO]}, RateLimited),
         ({"status": 401, "message": f"{KEY} is\nnot a key"}, Refused),
@@ -64,10 +64,10 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
         ({"chunks": [chunk(finish="OTHER")]}, ServerFault),
     ],
 )
-async def test_errors_are_translated_and_never_show_the_key(answer, kind, caplog):
+async def test_errors_are_translated_and_never_show_the_key(response, kind, caplog):
     caplog.set_level(logging.DEBUG)
     with pytest.raises(kind) as caught:
-        await ask(answer)
+        await ask(response)
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
     logged = "".join(traceback.format_exception(caught.value)) + caplog.text
@@ -83,9 +83,9 @@ async def test_retry_time_falls_back_to_the_header():
     assert caught.value.retry_after == 7
 
 
-@pytest.mark.parametrize("answer", [{"gone": True}, {"drop": True}, {"status": 503}, {"status": 429}])
-async def test_a_call_that_fails_is_not_tried_again_down_here(answer):
-    async with serving(lambda body: answer) as fake:
+@pytest.mark.parametrize("response", [{"gone": True}, {"drop": True}, {"status": 503}, {"status": 429}])
+async def test_a_call_that_fails_is_not_tried_again_down_here(response):
+    async with serving(lambda body: response) as fake:
         adapter = model(fake)
         with pytest.raises(Retryable):
             await adapter.complete(HELLO, lambda piece: None)
@@ -93,7 +93,7 @@ async def test_a_call_that_fails_is_not_tried_again_down_here(answer):
     assert len(fake.seen) == 1
 
 
-async def test_an_endless_answer_ends_with_its_request():
+async def test_an_endless_response_ends_with_its_request():
     goes_on = chunk({"text": "half"}, finish="CONTINUATION")
     goes_on["candidates"][0]["continuationToken"] = "dG9rZW4="
     completion, _, fake = await ask({"chunks": [goes_on]})
@@ -130,7 +130,7 @@ async def test_an_unreachable_server_and_one_that_never_answers():
     await closed.close()
 
 
-async def test_the_time_limit_is_for_the_whole_answer():
+async def test_the_time_limit_is_for_the_whole_response():
     async with serving(lambda body: {"chunks": [chunk({"text": "Well"})], "hang": True}) as fake:
         adapter = model(fake, timeout=0.3)
         with pytest.raises(Unreachable, match="in time"):

@@ -38,9 +38,9 @@ def partial(path: str, **value: Any) -> dict[str, Any]:
     return call(partialArgs=[{"jsonPath": path, **value}], willContinue=True)
 
 
-async def completed(*answers: list[Any], messages: Any = (USER,), model: str = "gemini-2.5-flash") -> tuple[Any, Any]:
-    """The completion, or the error, and the bodies that the server got; the last answer is given again."""
-    left = list(answers)
+async def completed(*responses: list[Any], messages: Any = (USER,), model: str = "gemini-2.5-flash") -> tuple[Any, Any]:
+    """Return the completion or error, and the bodies that the server received; the server repeats its last response."""
+    left = list(responses)
     async with serving(lambda body: {"chunks": left.pop(0) if len(left) > 1 else left[0]}) as fake:
         adapter = GeminiModel(model, base_url=fake.base_url, keys=KeyRing(["k"]))
         try:
@@ -61,8 +61,8 @@ FAILED = {
 @pytest.mark.parametrize("first", FAILED.values(), ids=FAILED)
 async def test_a_failed_call_is_reported_to_the_model_once(first):
     usage = {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2}}
-    answered = [chunk({"text": "Paris."}, finish="STOP") | usage]
-    completion, bodies = await completed([first[0] | usage], answered)
+    response = [chunk({"text": "Paris."}, finish="STOP") | usage]
+    completion, bodies = await completed([first[0] | usage], response)
     assert (completion.text, completion.message.tool_calls) == ("Paris.", ())
     assert completion.usage.input_tokens == 10 and completion.usage.output_tokens == 4
     text = bodies[1]["contents"][-1]["parts"][-1]["text"]
@@ -131,7 +131,7 @@ async def test_a_call_in_pieces_is_one_call(parts, calls, is_one_chunk):
 
 
 @pytest.mark.parametrize("path", ["", "$", "city", "$.a[999999999]", "$..x"])
-async def test_a_path_that_is_none_is_an_answer_that_cannot_be_read(path):
+async def test_a_path_that_is_none_is_a_response_that_cannot_be_read(path):
     error, _ = await completed([chunk(call("a", willContinue=True), partial(path, stringValue="x"), finish="STOP")])
     assert isinstance(error, ServerFault)
 
@@ -149,7 +149,7 @@ async def test_each_form_of_an_answer_has_its_one_meaning(form):
 
 
 async def sent_after(parts: list[dict[str, Any]], model: str) -> list[dict[str, Any]]:
-    """The contents of the request after an answer of these parts and the results of its calls."""
+    """The contents of the request after a response of these parts and the results of its calls."""
     completion, _ = await completed([chunk(*parts, finish="STOP")], model=model)
     assert isinstance(completion, Completion)
     results = [Message(role="tool", text="r", tool_call_id=c.id, name=c.name) for c in completion.message.tool_calls]
@@ -173,8 +173,8 @@ async def test_a_signature_on_an_empty_text_is_kept_with_the_text():
     chunks = [chunk({"text": "Paris."}), chunk({"text": "", "thoughtSignature": SIGNATURE}, finish="STOP")]
     completion, _ = await completed(chunks, model="gemini-3-pro")
     assert completion.text == "Paris."
-    answer, _ = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, USER))
-    assert answer.text == "ok", "the server takes it back"
+    completion, _ = await completed([chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, USER))
+    assert completion.text == "ok", "the server takes it back"
 
 
 async def test_a_call_whose_signature_cannot_be_read_goes_back_as_words():
@@ -201,7 +201,7 @@ async def test_a_call_that_never_was_one_goes_out_as_words():
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "SPII", "BLOCKLIST", "LANGUAGE", "IMAGE_SAFETY", "OTHER", "BRAND_NEW"])
-async def test_a_stop_of_the_server_is_not_the_end_of_a_whole_answer(reason):
+async def test_a_stop_of_the_server_is_not_the_end_of_a_whole_response(reason):
     completion, bodies = await completed([chunk({"text": "First you"}), chunk(finish=reason)])
     stopped = "other" if reason in ("OTHER", "BRAND_NEW") else "content_filter"
     assert (completion.text, completion.finish_reason, len(bodies)) == ("First you", stopped, 1)

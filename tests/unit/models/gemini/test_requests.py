@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.core.messages import Message, ToolCall
-from support.fake_gemini import answer_of
+from support.fake_gemini import response_of
 from support.gemini import CLOCK, SEARCH, USER, agent, ask, result, search, sent, system
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
@@ -112,10 +112,10 @@ async def test_a_malformed_call_is_sent_as_what_it_was():
 
 
 async def test_ids_go_back_only_where_the_api_gave_them():
-    answer = answer_of(
+    response = response_of(
         {"functionCall": {"name": "docs_search", "id": "given"}}, {"functionCall": {"name": "docs_search"}}
     )
-    completion, _, _ = await ask(answer, tools=(SEARCH,))
+    completion, _, _ = await ask(response, tools=(SEARCH,))
     first, second = completion.message.tool_calls
     body = await sent(USER, completion.message, result(first.id, "A"), result(second.id, "B"))
     parts = [part["functionResponse"] for part in body["contents"][2]["parts"]]
@@ -124,10 +124,10 @@ async def test_ids_go_back_only_where_the_api_gave_them():
 
 
 async def test_a_message_that_was_changed_loses_the_signatures_of_its_text_only():
-    answer = answer_of(
+    response = response_of(
         {"text": "Hi"}, {"text": "", "thoughtSignature": "dA=="}, {"functionCall": {"name": "docs_search"}}
     )
-    completion, _, _ = await ask(answer, tools=(SEARCH,))
+    completion, _, _ = await ask(response, tools=(SEARCH,))
     stored = completion.message
     assert stored.extra == {"gemini": {"parts": [{"text": "Hi"}, {"text": "", "thought_signature": "dA=="}, "call"]}}
     changed = agent("Hello", *stored.tool_calls, extra=stored.extra)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from agentlab.core.messages import Completion, Message, Request, ToolCall, from_json, to_json
 from agentlab.models.provider import wire_names
-from support.fake_gemini import FakeGemini, answer_of, serving, text
+from support.fake_gemini import FakeGemini, response_of, serving, text
 from support.gemini import CLOCK, SEARCH, USER, agent, model, result
 
 # The SDK derives a class from aiohttp's session, of which aiohttp disapproves.
@@ -88,9 +88,9 @@ def plainly(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return plain
 
 
-async def on_the_wire(answer: Callable[[dict[str, Any]], Any], run: Callable[[FakeGemini, Any], None]) -> None:
+async def on_the_wire(respond: Callable[[dict[str, Any]], Any], run: Callable[[FakeGemini, Any], None]) -> None:
     """Run a property in a thread, with the server and a function that asks it."""
-    async with serving(answer) as fake:
+    async with serving(respond) as fake:
         adapter = model(fake)
         loop = asyncio.get_running_loop()
 
@@ -139,8 +139,8 @@ async def test_every_conversation_is_accepted_and_arrives_whole():
                 assert ("thoughtSignature" in part) == ("signature" in stored)
 
             results = [text for at in range(len(messages)) for text in round_of(messages, at)]
-            answered = [part["functionResponse"]["response"] for part in lines if "functionResponse" in part]
-            assert answered == [{"error" if r.startswith("Error:") else "result": r} for r in results]
+            sent = [part["functionResponse"]["response"] for part in lines if "functionResponse" in part]
+            assert sent == [{"error" if r.startswith("Error:") else "result": r} for r in results]
 
         holds()
 
@@ -165,4 +165,4 @@ async def test_model_message_returns_unchanged():
 
         holds()
 
-    await on_the_wire(lambda body: answer_of(*parts), run)
+    await on_the_wire(lambda body: response_of(*parts), run)

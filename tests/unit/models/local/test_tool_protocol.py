@@ -127,19 +127,19 @@ class TestReply:
         assert [(call.id, call.name) for call in calls] == [("call_3", "weather.now"), ("call_4", "lookup_documents")]
         assert calls[0].arguments == {"city": '{"tool": "x", "arguments": '}
 
-    def test_cut_replies_give_what_there_is(self) -> None:
+    def test_truncated_replies_are_read_as_far_as_they_go(self) -> None:
         assert read('{"tool": "answer", "text": "Three mon\\')[1] == "Three mon"
         assert read('{"tool": "answ')[1:] == ("", (ToolCall(id="call_1", name="answ", malformed='{"tool": "answ'),))
         assert read('{"to')[2] == (ToolCall(id="call_1", name="", malformed='{"to'),)
         assert read("")[1:] == ("", ())
-        (cut,) = read('{"tool": "weather.now", "arguments": {"city": "Os')[2]
-        assert cut == ToolCall(id="call_1", name="weather.now", malformed='{"city": "Os')
-        whole, cut = read('{"tool": "weather.now", "arguments": {"city": "Oslo"}, "more": [{"tool": "weat')[2]
+        (truncated,) = read('{"tool": "weather.now", "arguments": {"city": "Os')[2]
+        assert truncated == ToolCall(id="call_1", name="weather.now", malformed='{"city": "Os')
+        whole, truncated = read('{"tool": "weather.now", "arguments": {"city": "Oslo"}, "more": [{"tool": "weat')[2]
         assert whole.arguments == {"city": "Oslo"}
-        assert (cut.id, cut.name, cut.malformed) == ("call_2", "weat", '{"tool": "weat')
+        assert (truncated.id, truncated.name, truncated.malformed) == ("call_2", "weat", '{"tool": "weat')
 
     @given(st.integers(min_value=0, max_value=200))
-    def test_no_cut_raises(self, length: int) -> None:
+    def test_no_truncation_raises(self, length: int) -> None:
         raw = (
             '{"tool": "weather.now", "arguments": {"city": "\\ud83d\\ude00"}, "more": [{"tool": "x", "arguments": {}}]}'
         )

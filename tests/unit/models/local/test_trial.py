@@ -1,4 +1,4 @@
-"""Trial of an unknown model file against a stand-in for llama.cpp: both forms of tools, written down and used."""
+"""Trial of an unknown model file against a stand-in for llama.cpp: both forms of tools, stored and used."""
 
 from __future__ import annotations
 
