@@ -6,6 +6,7 @@ of `Row.simulate` over all runs. Finished cells are lines of the state file, so 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import math
@@ -88,10 +89,20 @@ def _outcomes(simulate: Callable[[int, np.random.Generator], float], name: str, 
 
 @cache
 def code() -> str:
-    """Return the checksum of the loaded code that makes the rates: statistics, comparison and simulations."""
+    """Return the checksum of the loaded code that makes the rates, without docstrings, comments and layout."""
     loaded = {name: module.__file__ for name, module in sys.modules.items() if name.startswith(JUDGED)}
     files = [Path(file) for _, file in sorted(loaded.items()) if file]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    return hashlib.sha256("".join(map(_statements, files)).encode()).hexdigest()[:12]
+
+
+def _statements(file: Path) -> str:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [  # type: ignore[attr-defined]
+                part for part in body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
+    return ast.dump(tree)
 
 
 def cells_of(sections: Sequence[Section], runs: int) -> Iterator[Cell]:
