@@ -228,10 +228,8 @@ class ChatReader:
         given = next((function[name] for name in ("arguments", "parameters", "input") if name in function), None)
         arguments = given if isinstance(given, str) else "" if given is None else json.dumps(given)
         candidates = [call for call in self._calls if call.index == index] if index is not None else []
-        if not candidates and call_id and (index is None or not name):
-            candidates = [call for call in self._calls if call.id == call_id]
         if not candidates and (index is None or not name):
-            candidates = self._calls
+            candidates = [call for call in self._calls if call_id and call.id == call_id] or self._calls
         call = candidates[-1] if candidates else None
         if call is None or call.starts_another(call_id, name, arguments):
             call = CallInPieces(index)
@@ -252,13 +250,12 @@ class ChatReader:
         calls, is_truncated = self._whole_calls(tool_names, finish == "length")
         stopped = f"the server stopped the reply: {self._finish[:80]}" if finish == "other" else ""
         if not calls:
+            finish = "stop" if finish == "tool_calls" else finish
             visible, markup = split_tool_markup(visible)
             if markup:
                 finish, stopped = "other", f"the server does not read this model's calls, such as {markup[:200]}"
         elif not is_truncated:
             finish = "tool_calls"
-        if not calls and finish == "tool_calls":
-            finish = "stop"
         usage = read_usage(self._usage)
         usage = replace(usage, input_tokens=usage.input_tokens or None)
         if not usage.output_tokens and (text or calls or thought):
@@ -381,8 +378,6 @@ def _read_slowly(data: bytes) -> Iterable[Chunk]:
     try:
         read = [json.loads(text)]
     except ValueError:
-        if "\n" not in text.strip():
-            raise
         # Some servers leave out the empty line between events, or send bare lines of JSON.
         read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
     # A number or null is no chunk; the SDK passes it over, too.
