@@ -16,7 +16,7 @@ AgentlabError                    one line for the user: what is wrong, where, an
    │  ├─ RateLimited             the provider asks to wait
    │  ├─ Unreachable             no response: connection refused or lost, time-out
    │  └─ ServerFault             the provider reports a failure of its own (HTTP 5xx)
-   │     └─ UnreadableAnswer     the response is no answer; the call is made once more
+   │     └─ UnreadableAnswer     the response has no completion; the call is made once more
    ├─ ContextOverflow            the request is longer than the model can read
    ├─ ContentFiltered            a filter of the provider rejects the request
    ├─ Refused                    a key, permission or quota problem (HTTP 401, 402, 403)

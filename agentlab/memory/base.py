@@ -103,19 +103,19 @@ class StoredMemory:
         duplicate_threshold: float | None = DUPLICATE_THRESHOLD,
         about: str = "",
     ) -> AddResult:
-        parts = self._checked([text], [vector], [created])
+        parts = self._validated([text], [vector], [created])
         return (await self._store(parts, new_id, duplicate_threshold=duplicate_threshold, about=_storable(about)))[0]
 
     async def ingest(
         self, texts: Sequence[str], vectors: Sequence[Vector] | Vector, *, created: Sequence[datetime], new_id: NewId
     ) -> tuple[Fact, ...]:
-        parts = self._checked(texts, vectors, created)
+        parts = self._validated(texts, vectors, created)
         return tuple(added.fact for added in await self._store(parts, new_id)) if parts else ()
 
     async def update(
         self, fact_id: str, text: str, vector: Vector | None, *, created: datetime, new_id: NewId
     ) -> Fact | None:
-        parts = self._checked([text], [vector], [created])
+        parts = self._validated([text], [vector], [created])
         # Look up the old fact first: an unknown id must not use up a new one.
         old = await self.get(fact_id)
         if old is None:
@@ -163,7 +163,7 @@ class StoredMemory:
             raise ValueError(f"the vector has {row.size} numbers; embed the text with {self.embedder.name}")
         return row
 
-    def _checked(
+    def _validated(
         self, texts: Sequence[str], vectors: Sequence[Vector | None] | Vector, created: Sequence[datetime]
     ) -> list[_Part]:
         return list(zip(map(_clean, texts), map(self._unit, vectors), created, strict=True))

@@ -163,7 +163,7 @@ class RecordingsFile:
             number += 1
             location = f"{self.path}:{number}"
             if number == 1:
-                _check_header(_checked(text, location), location)
+                _check_header(_validated(text, location), location)
                 continue
             head = _HEAD.match(text)
             if head is None or not _has_valid_checksum(text):
@@ -274,10 +274,10 @@ def _normalised_line(line: bytes, location: str) -> bytes:
     """Return a valid line in the form of `_with_checksum`; raises RecordingError for a damaged one."""
     if not line.endswith(b"\n"):
         raise RecordingError("the line is incomplete; --mode auto removes it and records the call again", location)
-    return _with_checksum(_checked(line, location)).encode()
+    return _with_checksum(_validated(line, location)).encode()
 
 
-def _checked(line: bytes, location: str) -> Row:
+def _validated(line: bytes, location: str) -> Row:
     try:
         row = parse_json(line)
     except ValueError as problem:

@@ -30,7 +30,7 @@ SECONDS = 600.0
 CHECK_SECONDS = 240.0
 """Maximum seconds of one check without its installation; a longer check fails."""
 AT_A_TIME = 4
-"""Servers that are tried at the same time."""
+"""Number of servers that are tried at the same time."""
 TIME_IS_OVER = "the ten minutes are over"
 RIGHT, WRONG, LACKING = "right  ", "WRONG  ", "lacking"
 

@@ -27,7 +27,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of a run with a planted cause, of one where most goes wrong, and of one whose every text attacks."""
+    """Write three pages: a run with a planted cause, a run with many failures, and a run whose texts are attacks."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENTLAB_HOME", str(folder / "home"))

@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def by_words(query: str, *, top_k: int, doc_ids: Any) -> list[Any]:
-    """Return more than the filter and `top_k` allow, as an object and as mappings."""
+    """Return all documents despite the filter and `top_k`: a Passage first, then mappings."""
     words = set(query.lower().split())
     ranked = sorted(ROWS, key=lambda row: -len(words & set(row[2].lower().replace(".", "").split())))
     (doc_id, title, text), *rest = ranked

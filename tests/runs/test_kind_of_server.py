@@ -14,7 +14,7 @@ from support.workflow_replays import check_that_the_workflow_replays
 
 @pytest.fixture
 def run(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A recorded run of a compatible server, which is missing; the arguments of another run."""
+    """Record a run on a compatible server, stop the server, and return the arguments of a second run."""
     write_set(tmp_path / "rules", CONVERSATIONS[:2], DOCUMENTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AGENTLAB_EMBEDDER", "hashing/hashing-64")

@@ -29,7 +29,7 @@ NOTING = {text: Plan((), saving(f"note {text}")) for texts in NOTES for text in 
 """Plans of turns that each read and write memory: with opening and clearing, 8 operations per conversation."""
 
 
-def answer_of(run: Run, text: str, flow: str = "chatbox") -> str:
+def last_prompt_of(run: Run, text: str, flow: str = "chatbox") -> str:
     """Return the prompt of the last call of the turn."""
     conversation, turn = text.split()
     trace = run.trace(flow, conversation)
@@ -63,8 +63,8 @@ def test_turns_without_their_memory_are_marked(tmp_path, own_home, monkeypatch, 
     table = {title: cells for _, title, cells in summary_rows([*run.result.flows.values()])[0]}
     assert table.get("turns without their memory") == ([str(len(lost)), "0"] if lost else None)
     for text in NOTING:
-        assert (NOTHING_SAVED in answer_of(run, text).split("\nResult: ")[-1]) == (text in lost)
-        assert answer_of(run, text).count("| Content: note") == (0 if text in lost else int(text[-1]))
+        assert (NOTHING_SAVED in last_prompt_of(run, text).split("\nResult: ")[-1]) == (text in lost)
+        assert last_prompt_of(run, text).count("| Content: note") == (0 if text in lost else int(text[-1]))
 
 
 def test_turns_recorded_without_memory_are_named_and_recordable_again(tmp_path, own_home, monkeypatch, capsys):

@@ -134,7 +134,7 @@ def _check_not_chosen(path: Path, configuration: str, flows: Mapping[str, Mappin
     if header.configuration == configuration and turns != flows and epochs_of(flows) <= epochs_of(turns):
         raise RunError(
             f"{path} holds another run of these flows and settings; a baseline that is the best of several raises false"
-            f" alarms. Make one run with --epochs {epochs_of(turns) + 1} or more the baseline, which takes their mean"
+            f" alarms. Make the baseline from one run with --epochs {epochs_of(turns) + 1} or more; it takes their mean"
         )
 
 

@@ -234,7 +234,7 @@ class RunState:
             self._fold(key, ended=False)
         for key in self._unfinished:
             trace, rows = self._earlier.trace(key), self._earlier.rows(key)
-            self.fold.add(trace, rows, self._checked(trace, rows, ended=False))
+            self.fold.add(trace, rows, self._costs_of(trace, rows, ended=False))
         if self._grader.failure is not None:
             raise self._grader.failure
         is_complete = not self.left and not self._quarantined
@@ -248,7 +248,7 @@ class RunState:
 
     def _fold(self, key: TrialKey, *, ended: bool) -> list[TurnRow]:
         trace, rows = self._open.pop(key)
-        self.fold.add(trace, rows, self._checked(trace, rows, ended=ended))
+        self.fold.add(trace, rows, self._costs_of(trace, rows, ended=ended))
         trace.listeners.append(self._on_late_event)
         return rows
 
@@ -256,7 +256,7 @@ class RunState:
         """Quarantine a trial whose background task emits an event after its last turn."""
         self._quarantine(trace, "an event came after its last turn had ended, so no turn counts it")
 
-    def _checked(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> Costs | None:
+    def _costs_of(self, trace: Trace, rows: Sequence[TurnRow], *, ended: bool) -> Costs | None:
         """Return the costs of the trial; quarantine it if they do not add up."""
         costs, fault = checked_costs(trace, rows, ended=ended)
         if fault:

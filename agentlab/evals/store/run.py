@@ -268,13 +268,13 @@ class StoredRun:
 
     def turn_rows(self) -> list[TurnRow]:
         """Return the turns with their texts; raises RunError if the summary counts other turns."""
-        return [*self._checked(self.rows())]
+        return [*self._validated(self.rows())]
 
     def map_turns(self) -> Iterator[TurnRow]:
         """Iterate over the turns, perhaps without their texts; raises RunError at a wrong turn or at the end."""
-        return self._checked(self._cached)
+        return self._validated(self._cached)
 
-    def _checked(self, rows: Iterable[TurnRow]) -> Iterator[TurnRow]:
+    def _validated(self, rows: Iterable[TurnRow]) -> Iterator[TurnRow]:
         number = 0
         for row in rows:
             number += 1

@@ -39,7 +39,7 @@ def result(call_id: str, words: str = "42") -> Message:
 
 
 async def sent(*messages: Message, tools: tuple[ToolSpec, ...] = (LOOKUP,), **more: Any) -> dict[str, Any]:
-    """The body that a strict server took."""
+    """Return the body that a strict server accepted."""
     own = more.pop("own", set())
     async with serving(lambda body: strictly(text("Hi"), body, own=own)) as fake:
         model = openai.connect("m", base_url=fake.base_url, api_key="key-of-a-test")
