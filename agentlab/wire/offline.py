@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 DECLARED = ("agentlab.memory", "agentlab.tools.mcp", "pymongo")
-"""Packages that connect to services of the spec; a thread of a driver has only frames of the driver."""
+"""Packages that connect to services of the spec; a driver's own threads have no other frames."""
 _replays: ContextVar[bool] = ContextVar("replays", default=False)
 _threads_before: list[set[int | None]] = []
 """One entry per running replay: the threads that were alive when the first of the replays started."""

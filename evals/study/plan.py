@@ -167,7 +167,7 @@ HEAD = f"""# The reference study: detectable differences and time
 
 Written before any run, by `python evals/study/plan.py results/gate SETS PACKS`, which has the method.
 `needed`: conversations in which a difference of {EFFECT:.2f} in {MEASURE} is found in {POWER:.0%} of studies;
-`detectable`: the smallest difference that all conversations of the set show as often. `like`: the source of the
+`detectable`: the smallest difference that the whole set finds as often. `like`: the source of the
 variance. `tests`: the number of tests in the family. `truncated`: references longer than a reply may be, in
 tokens. Hours: of local/qwen2.5-coder-1.5b on two free cores.
 

@@ -108,7 +108,7 @@ def _sums_under_signs(part: np.ndarray, random: np.random.Generator) -> np.ndarr
 
 
 def _critical(ordered: np.ndarray, allowed: int) -> float:
-    """Return the least value that at most `allowed` of the ascending values max_loss; infinity if there is none."""
+    """Return the least value that at most `allowed` of the ascending values reach; infinity if there is none."""
     if not 0 < allowed < len(ordered):
         return math.inf if allowed <= 0 else -math.inf
     # Values that tie with the first one that must not cross do not cross either.

@@ -20,7 +20,7 @@ def test_pass_at_k_and_pass_hat_k_are_unbiased():
 
 
 class Forgetful(Answering):
-    """Right only every other time."""
+    """A system that is right at every second attempt."""
 
     def __init__(self, name="forgetful"):
         super().__init__(name)
