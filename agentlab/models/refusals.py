@@ -25,6 +25,7 @@ from agentlab.wire.limits import parse_duration
 _TABLE = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 WORDS = {meaning: re.compile("|".join(patterns), re.IGNORECASE) for meaning, patterns in _TABLE.items()}
 """Pattern of the words of servers, by their meaning."""
+_SECONDS = re.compile(r"\s*(m?)(?:illi)?sec(?:ond)?s?\b", re.IGNORECASE)
 _TEXTS = ("message", "faultstring", "detail", "msg", "error_msg", "status_msg", "error_description")
 """Fields for the text of an error."""
 
@@ -156,7 +157,7 @@ def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> 
     Some servers send `x-ratelimit-reset` with every response: it counts only with status 429.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1), ("x-ratelimit-reset", 1))[: 2 + (status == 429)]:
-        given = str(headers.get(name) or "").strip()
+        given = _SECONDS.sub(r"\1s", str(headers.get(name) or "").strip())
         if seconds := re.match(r"\d{1,9}(?:\.\d+)?\s*(?=,|$)|(?:\d+(?:\.\d+)?\s?(?:ms|h|m|s))+$", given):
             return parse_duration(re.sub(r"\s", "", seconds[0])) / unit
         if moment := re.match(r"\d{10}(?=(?:\d{3})?(?:\.\d+)?$)", given):  # seconds or milliseconds since 1970
@@ -165,8 +166,8 @@ def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> 
             with suppress(ValueError):
                 when = read_date(given)
                 return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
-    match = WORDS["wait"].search(re.sub(r"\s*sec(?:ond)?s?\b", "s", body))
-    return parse_duration(match[1] or match[2]) if match else None
+    match = WORDS["wait"].search(_SECONDS.sub(r"\1s", body))
+    return parse_duration(re.sub(r"\s", "", match[1] or match[2])) if match else None
 
 
 def address_hint(address: str) -> str:

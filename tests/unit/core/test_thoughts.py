@@ -16,6 +16,7 @@ THOUGHTS = {
     "<seed:think>Lyon?</seed:think>Paris.": ("Paris.", "Lyon?"),
     "[THINK]Lyon?[/THINK]Paris.": ("Paris.", "Lyon?"),
     "◁think▷Lyon?◁/think▷Paris.": ("Paris.", "Lyon?"),
+    "<unused94>thought\nLyon?<unused95>Paris.": ("Paris.", "Lyon?"),
     "<think>Then `</think>`, I write. Lyon?</think>Paris.": ("Paris.", "Then `</think>`, I write. Lyon?"),
     "Lyon? No.\n</think>\n\nParis.": ("Paris.", "Lyon? No."),
     "<think>It must be Paris": ("", "It must be Paris"),
@@ -36,6 +37,7 @@ ANSWERS = [
     "It ends with </think> and goes on.",
     '{"html": "<thinking>no thought</thinking>"}',
     "analysis of the results",
+    "Command A writes <|START_RESPONSE|> before its answers.",
     "Harmony writes `<|channel|>analysis<|message|>` first.",
 ]
 MARKUP = [
@@ -44,6 +46,7 @@ MARKUP = [
     "<tool_call>look\n<arg_key>q</arg_key>",
     '[TOOL_CALLS][{"name": "look", "arguments": {}}]',
     '<function=look>{"q": 1}</function>',
+    '[TOOL_REQUEST]\n{"name": "look", "arguments": {}}\n[END_TOOL_REQUEST]',
     '<|python_tag|>{"name": "look", "parameters": {}}',
     "<\uff5ctool▁calls▁begin\uff5c><\uff5ctool▁call▁begin\uff5c>function<\uff5ctool▁sep\uff5c>look",
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0",
@@ -61,6 +64,17 @@ NO_MARKUP = [
 @pytest.mark.parametrize("text", THOUGHTS)
 def test_a_thought_is_no_part_of_the_reply(text):
     assert split_thought(text) == THOUGHTS[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|START_THINKING|>Lyon?<|END_THINKING|><|START_RESPONSE|>Paris.<|END_RESPONSE|>",
+        "<|begin_of_thought|>Lyon?<|end_of_thought|>\n<|begin_of_solution|>\nParis.\n<|end_of_solution|>",
+    ],
+)
+def test_marks_around_the_reply_after_a_thought_are_no_part_of_it(text):
+    assert split_thought(text) == ("Paris.", "Lyon?")
 
 
 @pytest.mark.parametrize("text", ANSWERS)
