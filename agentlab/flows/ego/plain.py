@@ -24,13 +24,14 @@ _AMOUNT = re.compile(r"(\d+(?:[.,:]\d+)*)\s*([^\W\d_]+)")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _WORDS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _WISHES = {wish for words in _WORDS.values() for wish in words["wishes"].split()}
+_THANKS = re.compile("|".join(each.compile(_WORDS[each.code]["thanks"]).pattern for each in LANGUAGES))
 
 
 def needs_plan(message: str, last_reply: str = "") -> bool:
-    """Return False for courtesy and plain statements, unless they answer a question of the agent's last reply."""
-    if read_intent(message) == "asks" or ends_in_question(last_reply) or _PATH_OR_ADDRESS.search(message):
-        return True
-    return not all(map(_states, filter(str.strip, _SENTENCE.findall(message.casefold()))))
+    """Return False for courtesy and plain statements; if the agent's last reply ends in a question, only for thanks."""
+    asks = read_intent(message) == "asks" or ends_in_question(last_reply) or _PATH_OR_ADDRESS.search(message)
+    states = all(map(_states, filter(str.strip, _SENTENCE.findall(message.casefold()))))
+    return not (_only_thanks(message) or (states and not asks))
 
 
 def contradiction(chat: str, canvas: str) -> str:
@@ -42,11 +43,18 @@ def contradiction(chat: str, canvas: str) -> str:
     return "chat and canvas name different numbers of one unit" if (of_chat & of_canvas) - agreed else ""
 
 
+def _only_thanks(message: str) -> bool:
+    """Return True for thanks, a greeting or a goodbye, which answer no question; "ok" or "yes" may answer one."""
+    text = " ".join(_WORD.findall(message.casefold()))
+    rest = _THANKS.sub(" ", text)
+    is_bare = (each.without_courtesy(rest) == rest and not each.has_content(rest) for each in LANGUAGES)
+    return rest != text and any(is_bare)
+
+
 def _states(sentence: str) -> bool:
     """Return True for courtesy, and for a sentence that is a statement in one of the languages."""
-    if not _WISHES.isdisjoint(_WORD.findall(sentence)):
-        return False
-    return read_intent(sentence) == "greets" or any(_states_in(sentence, language) for language in LANGUAGES)
+    states = read_intent(sentence) == "greets" or any(_states_in(sentence, language) for language in LANGUAGES)
+    return states and _WISHES.isdisjoint(_WORD.findall(sentence))
 
 
 def _states_in(sentence: str, language: Any) -> bool:

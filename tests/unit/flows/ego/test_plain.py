@@ -37,6 +37,30 @@ def test_an_answer_to_a_question_of_the_agent_needs_a_plan(reply, plan):
 
 
 @pytest.mark.parametrize(
+    ("message", "plan"),
+    [
+        ("Thanks!", False),
+        ("thank you very much for your help, bye 👋", False),
+        ("No, thanks.", False),
+        ("Vielen Dank für die Antwort!", False),
+        ("Muchas gracias. ¡Hasta luego!", False),
+        ("谢谢你!", False),
+        ("どうもありがとうございます。", False),
+        ("ok thanks", True),
+        ("Yes, please. Thank you!", True),
+        ("Sounds good, thanks", True),
+        ("Thanks, the second one.", True),
+        ("Ja, danke", True),
+        ("好的,谢谢", True),
+        ("hi, what about the second one", True),
+        ("👍", True),
+    ],
+)
+def test_thanks_after_a_question_of_the_agent_need_no_plan_and_assent_does(message, plan):
+    assert needs_plan(message, "Shall I book it?") == plan and not needs_plan(message.partition(",")[0], "Booked.")
+
+
+@pytest.mark.parametrize(
     ("text", "setting", "calls"),
     [
         (FENCHURCH, "wording", ["bubble"]),
