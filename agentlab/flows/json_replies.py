@@ -16,16 +16,11 @@ def read_object(text: str, key: str | None = None) -> dict[str, Any] | None:
     The result is None if no object starts in the first braces of `text`. It is also None if two objects have different
     values for `key`: one of them is a quotation, and the text does not show which.
     """
-    first: dict[str, Any] | None = None
-    keyed: list[dict[str, Any]] = []
-    for decoded in objects_in(text):
-        if key is None:
-            return decoded
-        first = first or decoded
-        keyed += [decoded] * (key in decoded)
+    decoded = [*objects_in(text)]
+    keyed = [each for each in decoded if key in each]
     if key is None or not keyed:
-        return first
-    return keyed[0] if all(decoded[key] == keyed[0][key] for decoded in keyed) else None
+        return next(iter(decoded), None)
+    return keyed[0] if all(each[key] == keyed[0][key] for each in keyed) else None
 
 
 def read_unfinished_object(text: str) -> dict[str, Any]:
