@@ -41,6 +41,13 @@ def test_a_chat_shows_what_it_stored_and_what_not(typed):
     assert "kept" not in typed("tools", "I live in Ulm.")
 
 
+def test_rules_of_chatbox_give_receipts_and_store_no_question(typed):
+    rules = ("--set", "memory_gate=rules")
+    screen = typed("chatbox", "I live in Ulm.", "What time is it?", "thanks", "/memory", more=rules)
+    assert screen.count("kept: ") == 3 and screen.count("not kept: it only asks, or is courtesy") == 2
+    assert screen.rstrip().endswith("  I live in Ulm.")
+
+
 def test_a_fact_is_stored_and_deleted_by_hand(typed):
     screen = typed("coordinator", "/remember I am allergic to nuts", "/memory", "/forget 2", "/forget 1", "/memory")
     assert "kept: I am allergic to nuts" in screen and "name one of 1 facts" in screen

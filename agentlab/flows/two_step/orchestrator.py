@@ -67,7 +67,8 @@ class TwoStepSettings:
     """Minimum cosine similarity of a fact to the message or to a tool's query."""
     memory_gate: Literal["auto", "model", "rules"] = "auto"
     """Decision to store a fact: by the model, or by rules. Rules store a message in the user's own words if its wording
-    states a fact. `auto`: rules for embedded models, which seldom store anything."""
+    states a fact, and no question or courtesy; the model sums up a long message. `auto`: rules for embedded models,
+    which seldom store anything."""
     near_min_score: Annotated[float, Ge(-1), Le(1)] | None = NEAR_THRESHOLD
     """Cosine similarity from which a new text may correct a stored fact: the model gets both and writes a new version.
     Rules write the user's words before the old ones. None: no text counts as a correction, and from a similarity of .9
@@ -123,8 +124,8 @@ class PreparedTurn:
     """Conversation in the form of a request, with tool results."""
     tools: Sequence[ToolSpec]
     """Tools that the profile allows."""
-    own_words: str
-    """User's message if rules decide to store it; "" if the model decides."""
+    own_words: str | None
+    """User's message if rules store it, None if they store nothing; "" if the model decides."""
     facts: Sequence[Fact]
     """Facts nearest to the message."""
     owner_prompt: str
@@ -186,12 +187,12 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     gate, is_embedded = settings.memory_gate, session.model_name.startswith("local/")
     by_rules = session.memory is not None and (gate == "rules" or (gate == "auto" and is_embedded))
     # Every later prompt may contain the fact, so the model sums up a longer message.
-    is_stored = by_rules and len(turn.text) <= 1_000 and read_intent(turn.text) == "tells"
+    own_words = turn.text if by_rules and len(turn.text) <= 1_000 else ""
     prepared = PreparedTurn(
         session,
         [_as_request_message(session, message) for message in earlier],
         _allowed_tools(profile, session),
-        turn.text if is_stored else "",
+        None if by_rules and read_intent(turn.text) != "tells" else own_words,
         facts,
         "facts" if profile.is_owner(session, turn) else "facts_of_another",
     )
@@ -251,6 +252,9 @@ async def _final_memory(profile: Profile, turn: PreparedTurn) -> None:
     is_native = settings.protocol == "native"
     if not (settings.final_memory and profile.final_memory_step) or (is_native and not tools):
         return
+    if turn.own_words is None:
+        turn.session.decide("keep message", False, "it only asks, or is courtesy")
+        return
     with turn.session.step(FINAL_MEMORY):
         await (_write_memory_natively if is_native and not turn.own_words else _write_memory)(turn, tools)
 
@@ -279,12 +283,14 @@ async def _write_memory(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> None:
         failures.append(_context_message(session, session.prompt("failed_before", error=use.result)))
         if NEAR_FACT in use.result:
             tool = find_tool(tools, UPDATE_MEMORY) or tool
-    turn.add("system", use.for_history())
+    # The model asked for no write by rules, and a small one answers this text instead of the user.
+    if use.failed or not turn.own_words:
+        turn.add("system", use.for_history())
 
 
 def _write_by_rules(turn: PreparedTurn, tools: Sequence[ToolSpec]) -> tuple[ToolSpec | None, dict[str, str]]:
-    """Return the tool that stores the user's own words, and its arguments: an update of a fact that they correct."""
-    settings, words = turn.session.settings, turn.own_words
+    """Return the tool that stores the user's words, and its arguments: an update of a fact that they correct."""
+    settings, words = turn.session.settings, turn.own_words or ""
     save, update = find_tool(tools, SAVE_MEMORY), find_tool(tools, UPDATE_MEMORY)
     min_score = settings.change_min_score if names_a_change(words) else settings.near_min_score
     own = [fact for fact in turn.facts if fact.about == turn.session.speaker]

@@ -11,7 +11,7 @@ from agentlab.flows import chatbox
 from agentlab.models.scripted import Scripted, call
 from agentlab.tools.memory import save_memory, update_memory
 from support.doubles import session_over
-from support.two_step import NONE, choose, phases
+from support.two_step import NONE, choose, decided, phases
 
 FACT, QUESTION = "I moved to Rome.", "What time is it?"
 EMBEDDED = "local/qwen2.5-coder-0.5b"
@@ -28,23 +28,28 @@ async def respond(memory, text, replies, name="scripted", speaker="", tools=(sav
 
 @pytest.mark.parametrize("protocol", ["two_step", "native"])
 @pytest.mark.parametrize(
-    ("gate", "name", "text", "is_stored"),
+    ("gate", "name", "text", "decides"),
     [
-        ("rules", "scripted", FACT, True),
-        ("rules", "scripted", QUESTION, False),
-        ("model", EMBEDDED, FACT, False),
-        ("auto", EMBEDDED, FACT, True),
-        ("auto", EMBEDDED, QUESTION, False),
-        ("auto", "openai/gpt-5-mini", FACT, False),
-        ("auto", EMBEDDED, f"{FACT} " * 100, False),
+        ("rules", "scripted", FACT, "stored"),
+        ("rules", "scripted", QUESTION, "not stored"),
+        ("rules", "scripted", "Thanks!", "not stored"),
+        ("model", EMBEDDED, FACT, "the model"),
+        ("model", EMBEDDED, QUESTION, "the model"),
+        ("auto", EMBEDDED, FACT, "stored"),
+        ("auto", EMBEDDED, QUESTION, "not stored"),
+        ("auto", EMBEDDED, f"{QUESTION} " * 100, "not stored"),
+        ("auto", "openai/gpt-5-mini", QUESTION, "the model"),
+        ("auto", EMBEDDED, f"{FACT} " * 100, "the model"),
     ],
 )
-async def test_rules_store_the_users_own_words_without_a_model_call(memory, protocol, gate, name, text, is_stored):
-    replies = [NONE, "Fine."] if protocol == "two_step" else ["Fine.", "OK"]
-    replies = replies[1:] if is_stored and protocol == "two_step" else replies
-    session, _ = await respond(memory, text, replies, name, protocol=protocol, memory_gate=gate)
-    assert [fact.text for fact in await memory.facts()] == ([text] if is_stored else [])
-    assert ("memory_write" in phases(session)) == (not is_stored), "otherwise the model is asked"
+async def test_rules_decide_without_a_model_call(memory, protocol, gate, name, text, decides):
+    by_model = decides == "the model"
+    replies = ["Fine.", "OK"] if protocol == "native" else [NONE, "Fine."] if by_model else ["Fine."]
+    session, model = await respond(memory, text, replies, name, protocol=protocol, memory_gate=gate)
+    assert "save_memory" not in str(model.requests[-1].messages) or by_model, "no result of a call that it did not make"
+    assert [fact.text for fact in await memory.facts()] == ([text] if decides == "stored" else [])
+    assert ("memory_write" in phases(session)) == by_model
+    assert (("keep message", False) in decided(session)) == (decides == "not stored")
 
 
 STORED, MOVED = "I live in Ulm, near the river.", "I live in Bonn now, not in Ulm."
