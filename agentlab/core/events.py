@@ -119,7 +119,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
                 return f"{content} [{_count(usage.input_tokens)} in, {_count(usage.output_tokens)} out]"
             case Search():
                 return f"{len(self.passages)} passages: {', '.join(p.id for p in self.passages)}"
-            case ToolRun():
+            case ToolRun(error=None):
                 return shorten(self.output)
             case Fetch():
                 return shorten(str(self.facts))

@@ -202,8 +202,8 @@ def format_totals(trace: Trace, turn: int) -> str:
     """Return calls, tokens, latency and cost of a turn in one line."""
     totals = trace.totals(turn)
     counts = {"model call": totals.llm_calls, "embedding call": totals.embedding_calls, "tool call": totals.tool_calls}
-    counts |= {"memory operation": totals.memory_ops} if totals.memory_ops else {}
-    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts.items()]
+    counts["memory operation"] = totals.memory_ops
+    parts = [f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts.items() if number != 0]
     cost = "cost unknown" if totals.cost_usd is None else f"${totals.cost_usd:.4f}"
     spent = tokens(totals.input_tokens, totals.output_tokens)
     return " · ".join([*parts, spent, seconds(trace.latency(turn)), cost])
