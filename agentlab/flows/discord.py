@@ -55,16 +55,12 @@ def _name(turn: UserTurn, unknown: str) -> str:
     return one_line(turn.speaker_name or "") or unknown
 
 
-def _indented(text: str) -> str:
-    return "\n    ".join(text.splitlines())
-
-
 PROFILE = Profile(
     base_messages=_base_messages,
     speaker=_speaker,
     is_owner=_is_master,
     # Indented, a line of a message cannot look like the line of another speaker.
-    prepare=lambda turn: f"{_name(turn, 'Somebody')} said: {_indented(turn.text)}",
+    prepare=lambda turn: "\n    ".join(f"{_name(turn, 'Somebody')} said: {turn.text}".splitlines()),
     allowed_tools=("fetch_memory", "search_web", "get_current_time"),
     final_memory_step=False,
 )
