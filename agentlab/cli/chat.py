@@ -177,10 +177,7 @@ class TerminalChat:
         turns = self._chat.trace.turns()
         if not turns:
             raise ConfigError("no trace yet: the chat has no turn")
-        for turn in turns if argument == "all" else [max(turns)]:
-            if argument == "all":
-                self.screen.dim(f"turn {turn}")
-            self.screen.tree(self._chat.trace.steps(turn))
+        self.screen.tree(self._chat.trace.steps(None if argument == "all" else max(turns)))
 
     def _do_resources(self, argument: str) -> None:
         """list resources of MCP servers; /resources SERVER URI reads one"""
@@ -229,8 +226,7 @@ class TerminalChat:
 
     def _do_help(self, argument: str) -> None:
         """list the commands"""
-        for name, command in COMMANDS.items():
-            self.screen.dim(f"{name:8} {command.__doc__}")
+        self.screen.dim(*(f"{name:8} {command.__doc__}" for name, command in COMMANDS.items()))
 
     def _switch(self, flow: str, first_turns: Sequence[Turn] = ()) -> None:
         self._lab.bench.variant(flow)  # an unknown flow leaves the chat as it is

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agentlab.cli.progress import line_of
 from agentlab.core.escaping import escape_block, one_line, printable
+from agentlab.core.events import Notice
 from agentlab.core.messages import Reply
 from agentlab.core.stream import (
     Done,
@@ -26,8 +27,12 @@ from agentlab.evals.report.tables import Terminal
 from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
-REPEATING = re.compile(r"(reply|assistantResponse)  |subsystemMessage  (LLM response: |memory: stored response )")
-"""Matches lines whose text is already on the screen or will be printed at the end of the turn."""
+REPEATING = re.compile(
+    r"(reply|assistantResponse|bubble|debugResponse|info|mcp)  "
+    r"|subsystemMessage  (LLM response: |memory: stored |next step: |tool .*: (ran|progress)  )"
+    r"|systemError  tool .*: failed  (?!Error: (not run|there is no tool))"
+)
+"""Matches lines that repeat the message, a step, a tool's result or the reply."""
 MAX_DRAWN_CHARS = 20_000
 """A growing reply is wrapped again for each drawing, so only its end is drawn."""
 
@@ -63,21 +68,19 @@ class Screen:
         if isinstance(item, StepEnded):
             self._running.pop(item.event.id, None)
         match item:
-            case TurnStarted():
-                self._is_watching = True
+            case TurnStarted() | Done():
+                self._is_watching = isinstance(item, TurnStarted)
             case ReplyText(text=piece):
                 self._reply += piece
             case ReplyRetracted():
                 self._reply = ""
-            case Done():
-                self._is_watching = False
-            case StepStarted(event=event):
-                if event.is_billable:
-                    self._running[event.id] = event.title
-                return
-            case NoticeItem(event=notice) if notice.title.endswith(": progress"):
-                pass  # printed as it came
+            case StepStarted(event=event) if event.is_billable:
+                self._running[event.id] = event.title
+            case NoticeItem(event=Notice(name="systemError", data={"title": "tools"}, text=problem)):
+                self.dim(problem)
             case _ if self._is_watching and (line := line_of(item, hides_reply=True)) and not REPEATING.match(line):
+                # The titles of these events are enough for a reader.
+                line = re.sub("^(subsystem|systemStatus)Message  ", "", line)
                 self.console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
 
     def _newest_lines(self) -> Text:
@@ -94,9 +97,9 @@ class Screen:
         if reply.data.get("canvas"):
             self.show_canvas()
         if "shown" not in reply.data:
-            for citation in reply.citations:
-                self.dim(source_line(citation))
-        self.dim(costs)
+            self.dim(*map(source_line, reply.citations))
+        counts, *spent = costs.rsplit(" · ", 3)
+        self.dim(*([costs] if len(costs) <= self.console.width else [counts, " · ".join(spent)]))
 
     def interrupted(self) -> None:
         """Keep the text so far on the screen, and hide the rest of the turn."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentlab.cli.parser import main
 from support.layered_agent import plan
 
+CLOCK = {"name": "get_current_time", "arguments": {}}
 CHOOSES_NONE = json.dumps({"tool": None})
 FACTS = [
     CHOOSES_NONE,
@@ -40,6 +41,23 @@ def test_steps_do_not_repeat_the_reply(typed):
     screen = typed("rag_only", ["How wide?"], ["It is 7.32 m [1]."], "--documents", "corpus.jsonl")
     assert not [line for line in screen.splitlines() if line.startswith("reply ")]
     assert "It is 7.32 m [1]." in screen.splitlines() and "Source [1]: Goal" in screen
+
+
+def test_an_error_of_a_tool_is_one_line_with_the_error_once(typed):
+    replies = [{"tool_calls": [{"name": "read_file", "arguments": {"file_path": "none.txt"}}]}, "There is none."]
+    screen = typed("coordinator", ["Read it.", "/trace"], replies)
+    [live, traced] = [line for line in screen.splitlines() if "call_tool read_file" in line]
+    assert all("FAILED: read_file: file_path: there is no file" in " ".join(line.split()) for line in (live, traced))
+    assert "Error: " not in screen
+
+
+def test_costs_wider_than_the_terminal_break_before_the_tokens(typed):
+    screen = typed("coordinator", ["I live in Ulm.", "/quit"], [{"tool_calls": [CLOCK, CLOCK]}, "Fine."]).splitlines()
+    [at] = [at for at, line in enumerate(screen) if line.startswith("2 model calls · ")]
+    assert screen[at].endswith("memory operation") and screen[at + 1].endswith(" s · cost unknown")
+    assert max(map(len, screen)) <= 80
+    [line] = [line for line in typed("rag_only", ["Hi"], ["Hello."]).splitlines() if line.startswith("1 model call")]
+    assert line.endswith(" s · cost unknown") and " 0 " not in line
 
 
 def test_chat_names_files_of_a_folder_that_have_no_text(typed, tmp_path):

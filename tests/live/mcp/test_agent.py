@@ -119,7 +119,8 @@ def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypa
     calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}
     Path("replies.yaml").write_text(yaml.safe_dump({"replies": [calls, "It says that."]}))
     screen = typed("tools", config, "What does it say?", "/save said")
-    assert "It says that." in screen.splitlines()
+    [line] = [line for line in screen.splitlines() if "said by the server" in line]
+    assert line.startswith("call_tool echo  ") and "It says that." in screen.splitlines()
     Path("replies.yaml").unlink()
     monkeypatch.setitem(sys.modules, "mcp", None)
     assert main(["run", "said/spec.yaml", "--out", "again"]) == 0
