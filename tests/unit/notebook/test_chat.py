@@ -97,7 +97,7 @@ async def test_last_turn_shows_the_trace(lab_over):
     assert (totals.llm_calls, totals.embedding_calls) == (2, 1)
     footer = chat.turns[-1].footer.value
     sums = f"{totals.input_tokens} in, {totals.output_tokens} out"
-    assert f"2 model calls · 1 embedding call · 0 tool calls · {sums}" in footer
+    assert f"2 model calls · 1 embedding call · {sums}" in footer
     assert f"{chat.chat.trace.latency(1):.2f} s" in footer and "cost unknown" in footer
     assert ANSWER in chat.turns[-1].reply.value and "I think so." not in chat.turns[-1].reply.value
     assert any("I think so." in line for line in lines(chat)), "the first attempt is still to be read in its line"
