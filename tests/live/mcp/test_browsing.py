@@ -103,7 +103,8 @@ def test_progress_is_shown_once_as_it_comes(typed):
     Path("replies.yaml").write_text(BOOK.replace("book, arguments: {}", "crawl, arguments: {seconds: 0.6, every: 0.2}"))
     screen = typed("Crawl.", "/trace").splitlines()
     assert [line for line in screen if line.startswith("crawl: ")] == ["crawl: 1", "crawl: 2", "crawl: 3"]
-    assert sum("crawl: progress" in line for line in screen) == 3, "only the trace has them again"
+    assert not any("crawl: progress" in line for line in screen)
+    assert sum("notify subsystemMessage  " in line for line in screen) == 3, "only the trace has them again"
 
 
 def test_a_question_is_answered_field_by_field(typed):
