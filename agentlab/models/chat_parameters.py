@@ -76,10 +76,10 @@ def refused_parameter(content: str, sent: Mapping[str, Any]) -> str:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern for the name of a parameter, in snake or camel case."""
+    """Return a pattern for the name of a parameter, in snake, camel or Pascal case."""
     first, *rest = name.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
-    return re.compile(rf"(?<![\w.-])(?:{name}|{camel})(?![\w-])")
+    return re.compile(rf"(?<![\w.-])(?:{name}|{camel})(?![\w-])", re.IGNORECASE)
 
 
 def _forms(name: str, value: Any) -> Iterator[tuple[str, Any]]:

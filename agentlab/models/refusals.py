@@ -57,7 +57,7 @@ def read_refusal(
     if error is None:
         text = f"HTTP {status}: {text}" if status and server_error.message else text
         is_fault = status >= 500 if status else "invalid_request" not in marks
-        if status in (408, 409, 425, 498) or (is_fault and status != 501):
+        if status in (408, 409, 424, 425, 498, 499) or (is_fault and status != 501):
             error = errors.ServerFault(text, model, wait)
         else:
             error = errors.BadRequest(text, model)

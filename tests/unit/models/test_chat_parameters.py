@@ -100,6 +100,7 @@ LEFT_OUT = {
     "seed, not implemented": ("seed", 501, {"error": {"message": "seed is not supported", "type": "not_implemented"}}),
     "temperature, by Bedrock": ("temperature", 400, {"message": "`temperature` is deprecated for this model."}),
     "stream_options, by Mistral": ("stream_options", 422, {"object": "error", "message": extra("stream_options")}),
+    "Seed, not compatible": ("seed", 400, refusal_row("Seed is incompatible with this model")),
     "streamOptions": ("stream_options", 400, refusal_row("Model y does not support parameter streamOptions.")),
 }
 
