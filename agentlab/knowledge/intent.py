@@ -65,7 +65,7 @@ def ends_in_question(reply: str) -> bool:
 
 def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
     """Return the intent of one sentence; `nothing` if it has only words that carry nothing alone."""
-    if any(language.tells_in_any_form(sentence) for language in LANGUAGES):
+    if any(language.tells_in_any_form(_OWN_QUESTIONS.sub(" ", sentence)) for language in LANGUAGES):
         return "tells"
     if _OTHER_LETTERS.search(sentence):
         return "tells"
@@ -168,3 +168,5 @@ def _without_accents(text: str) -> str:
 _TEXTS = load_own_yaml(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
 LANGUAGES = tuple(_Language(code, texts) for code, texts in _TEXTS.items())
 _CHANGES = [each.compile(map(str.strip, _TEXTS[each.code]["changes"].split("|"))) for each in LANGUAGES]
+_OWN_QUESTIONS = re.compile("|".join(texts["own_questions"] for texts in _TEXTS.values() if "own_questions" in texts))
+"""Questions for the user's own health or family, as in "What am I allergic to?", which tell nothing of it."""

@@ -29,6 +29,5 @@ def states_a_fact(prompt: str) -> bool:
 
 
 def _is_statement(sentence: str) -> bool:
-    if len(_LETTER.findall(sentence)) < MIN_LETTERS or is_small_talk(sentence):
-        return False
-    return not has_question(sentence)
+    is_long_enough = len(_LETTER.findall(sentence)) >= MIN_LETTERS
+    return is_long_enough and not is_small_talk(sentence) and not has_question(sentence)
