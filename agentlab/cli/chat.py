@@ -192,7 +192,8 @@ class TerminalChat:
             words = shlex.split(argument)
         except ValueError as problem:
             raise ConfigError(f"{argument}: {problem}") from None
-        self.screen.dim(self._chat.browse_sync(kind, *words))
+        # The rows of a table are aligned; a text that is read stays one indented block.
+        self.screen.dim(*self._chat.browse_sync(kind, *words).split("\n", 0 if words else -1))
 
     def _do_reset(self, argument: str) -> None:
         """start a new conversation; memory stays"""

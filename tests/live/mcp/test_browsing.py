@@ -60,7 +60,9 @@ def results(chat: Any) -> list[str]:
 
 
 def test_resources_are_listed_and_read(typed):
-    screen = " ".join(typed("/resources", "/resources ours note://menu", "/resources ours note://day/monday").split())
+    typed_lines = typed("/resources", "/resources ours note://menu", "/resources ours note://day/monday")
+    assert "\nSERVER  URI" in typed_lines and "\nours    note://menu" in typed_lines, "the columns are aligned"
+    screen = " ".join(typed_lines.split())
     assert "SERVER URI DESCRIPTION" in screen and "ours note://menu What there is to eat." in screen
     assert (
         "ours note://day/{day}" in screen and "note: " in screen and "the MCP server away cannot be reached" in screen
