@@ -171,9 +171,8 @@ class ChatReader:
             raise self._fail(problem)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
-        self._count(chunk.usage)
-        if isinstance(chunk.x_groq, dict):
-            self._count(chunk.x_groq.get("usage"))
+        if usage := chunk.usage or (isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage")):
+            self._count(usage)
         for choice in chunk.choices or ():
             if (index := as_index(choice.index) or 0) < self._index:
                 self._index, self._texts, self._calls, self._thoughts = index, [], [], {}
@@ -181,7 +180,8 @@ class ChatReader:
                 self._add_choice(choice)
 
     def _add_choice(self, choice: Choice) -> None:
-        self._count(choice.usage)
+        if choice.usage is not None:
+            self._count(choice.usage)
         if choice.finish_reason and str(choice.finish_reason).lower() not in ("null", "none"):
             self._finish = str(choice.finish_reason)
             if self._finish.lower() in ("error", "network_error"):
@@ -337,9 +337,13 @@ def is_json(text: str) -> bool:
     return bool(text.strip()) and read_call("", "", text).malformed is None
 
 
+_AROUND_ARGUMENTS = re.compile(r"\A\s*```\w*\n|(?:\n?```|<\|\w+\|>|</\w+>)\s*\Z")
+"""Code fence, end token or closing tag around arguments."""
+
+
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     """Read a call; its arguments may be encoded twice, stand in a code fence, end with a mark, or repeat a key."""
-    text = re.sub(r"\A\s*```\w*\n|(?:\n?```|<\|\w+\|>|</\w+>)\s*\Z", "", arguments)
+    text = arguments if arguments[-1:] == "}" else _AROUND_ARGUMENTS.sub("", arguments)
     try:
         parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=_agreeing, strict=False)
         parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps(parsed or {}))
@@ -357,8 +361,6 @@ def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-_FIELD = re.compile("^data:", re.MULTILINE)
-"""Second name of the field, by gateways that wrap an event once more."""
 _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
 
 
@@ -374,7 +376,8 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
 
 
 def _read_slowly(data: bytes) -> Iterable[Chunk]:
-    text = _FIELD.sub("", data.decode("utf-8-sig", "replace"))
+    # Some gateways wrap an event once more, and so name the field twice.
+    text = re.sub("^data:", "", data.decode("utf-8-sig", "replace"), flags=re.MULTILINE)
     try:
         read = [json.loads(text)]
     except ValueError:
