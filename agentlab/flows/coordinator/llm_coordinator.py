@@ -162,9 +162,8 @@ class LLMCoordinator:
 def _partial_reply(session: Session) -> str:
     # Filter the events: a memory search in parallel may have started after the model call.
     calls = [event for event in session.turn_events() if isinstance(event, ModelCall)]
-    if not calls or calls[-1].completion is None or calls[-1].error != "interrupted":
-        return ""
-    return calls[-1].completion.message.text
+    partial = calls[-1].completion if calls and calls[-1].error == "interrupted" else None
+    return partial.message.text if partial is not None else ""
 
 
 def _with_unique_ids(calls: Sequence[ToolCall], session: Session) -> tuple[ToolCall, ...]:
