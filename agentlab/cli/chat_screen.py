@@ -28,7 +28,7 @@ from agentlab.knowledge.citations import source_line
 
 DRAWINGS_PER_SECOND = 8
 REPEATING = re.compile(
-    r"(reply|assistantResponse|bubble|debugResponse|info|mcp)  "
+    r"(reply|assistantResponse|bubble|debugResponse|info|mcp|memory_unavailable)  "
     r"|subsystemMessage  (LLM response: |memory: stored |next step: |tool .*: (ran|progress)  )"
     r"|systemError  tool .*: failed  (?!Error: (not run|there is no tool))"
 )

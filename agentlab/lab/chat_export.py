@@ -160,16 +160,18 @@ def save_chat(
         raise ConfigError(f"{folder} already exists; name another folder")
     name = re.sub(r"[^\w.-]", "_", folder.name).lstrip(".-") or "chat"
     flow = next((each for each in bench.spec.flows if each.name == variant.label), FlowSpec(flow=variant.label))
+    # A replay needs no variable of the environment.
+    names = variant.attribute("ENVIRONMENT", {}).values()
+    own = {each: value for each in names if (value := getattr(variant.settings, each, None)) is not None}
     spec = {
         **bench.spec.model_dump(mode="json", exclude_unset=True),
         "name": name,
         "datasets": [str(folder)],
-        "flows": [flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}],
+        "flows": [own | flow.model_dump(mode="json", exclude_unset=True) | {"model": variant.model}],
         "recordings": str(folder / "recordings"),
         "mode": "replay" if bench.spec.mode != "live" else "live",
+        **({} if mcp is None else {"mcp": str(mcp)}),
     }
-    if mcp is not None:
-        spec["mcp"] = str(mcp)
     recorded = {name: Path(bench.spec.recordings) / f"{bench.spec.name}.jsonl"} if bench.spec.mode != "live" else {}
     if recorded and chat_log.calls is not None and chat_log.calls.exists():
         # The lab's own file contains the passages' vectors and the calls of older versions.

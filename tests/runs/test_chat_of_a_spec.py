@@ -58,6 +58,20 @@ def test_a_saved_chat_with_a_flow_beside_the_spec_replays(typed, capsys):
     assert main(command) == 0
 
 
+def test_a_saved_chat_replays_without_the_variables_that_it_was_talked_with(typed, capsys, monkeypatch):
+    Path("agent/tools").mkdir(parents=True)
+    Path("agent/tools/dice.py").write_text("PARAMETERS = {}\ndef execute(arguments):\n    return '4'\n")
+    with monkeypatch.context() as given:
+        given.setenv("LLM_AGENT_DATA_DIR", "agent")
+        given.setenv("CHATBOX_MAX_TOOL_CALLS", "1")
+        typed("ego", texts=("Roll a die.", "/save of_ego"))
+        Path("replies.yaml").write_text("loop: true\nreplies: ['{\"tool\": \"get_current_time\"}', '{}']\n")
+        assert "1 calls" in typed("chatbox", texts=("What time is it?", "/trace", "/save of_chatbox"))[1]
+    for folder in ("of_ego", "of_chatbox"):
+        assert main(["run", f"{folder}/spec.yaml"]) == 0
+        assert "NOT RECORDED" not in capsys.readouterr().out
+
+
 def test_any_lab_talks_to_any_built_in_flow(own_home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with al.Lab(flows=["tools"], model=al.Scripted(["Hi."], loop=True), embedder="hashing/hashing-64") as lab:
