@@ -46,13 +46,14 @@ def connect(location: str | Path, embedder: Embedder, *, user: str = "user") -> 
         open_regular_file(path).close()  # SQLite would wait for a pipe forever
         memory = SqliteMemory(path, embedder, user)
         memory.prepare()
-    except (OSError, sqlite3.Error) as error:
+    except SqliteMemory.failures as error:
         raise ConfigError(f"{path}: cannot be opened as a memory ({error})") from error
     return memory
 
 
 class SqliteMemory(StoredMemory):
-    failures = (sqlite3.Error, OSError)
+    failures = (sqlite3.Error, OSError, UnicodeDecodeError)
+    """The last one is raised for a message of SQLite that quotes damaged text."""
 
     def __init__(self, path: Path, embedder: Embedder, user: str) -> None:
         super().__init__("sqlite", str(path), embedder, user)

@@ -85,6 +85,15 @@ async def test_textfile(tmp_path, name, how):
         assert "memory.txt" in str(error) and "\n" not in str(error)
 
 
+async def test_damaged_schema_is_one_line_though_the_message_quotes_it(tmp_path):
+    await Backend("sqlite", tmp_path, None).open().close()
+    file = tmp_path / "memory.sqlite"
+    file.write_bytes(file.read_bytes().replace(b"CREATE TABLE facts", b"CREATE T\xf9BLE facts"))
+    with pytest.raises(AgentlabError, match=r"memory\.sqlite: cannot be opened as a memory") as raised:
+        Backend("sqlite", tmp_path, None).open()
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "damage", ["created = 'soon'", "vector = x'00'", "text = 7, id = 7", "created = 3.5", "vector = ''"]
 )
