@@ -52,4 +52,7 @@ def test_a_life_shows_each_sentence_once_keeps_each_fact_and_replays(
             assert fact in " ".join(listed.split()) or "\nnot kept" in outputs[fact], (
                 f"{fact} is neither kept nor refused"
             )
-    assert "saved; replay it with" in saved and "does not replay whole" not in saved
+    assert "does not replay whole" not in saved
+    assert main(saved.split("replay it with: agentlab ")[1].splitlines()[0].split()) == 0
+    replayed = capsys.readouterr().out
+    assert " reused, 0 new" in replayed and "NOT RECORDED" not in replayed
