@@ -62,7 +62,7 @@ def show_run(run: Run, show_all: bool = False, max_turns: int = MAX_COMPARED_TUR
         print_line(console, f"{missing} turns were recorded while memory was unavailable; run again with --mode auto")
     worst = None
     if verdict:
-        worst = worst_turn(run.map_turns())
+        worst = worst_turn(run.map_turns(), verdict.measure)
         if note := _queueing_note(run):
             print_line(console, note)
     else:
@@ -78,14 +78,14 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
     priced = any(each.cost.startswith("$") for each in verdict.numbers)
     rows = [list(NUMBERS), *map(list, verdict.numbers)]
     for row in rows:
-        del row[3 : 3 if priced else 4]
+        del row[4 : 4 if priced else 5]
     is_narrow = sum(map(max, ([cell_len(row[i]) + 2 for row in rows] for i in range(len(rows[0]))))) > console.width
     undecided = []
     if is_narrow:
         rows = [row[:-1] for row in rows]
         for row in rows[1:]:
-            if row[1].endswith(" not decided)"):
-                row[1], _, count = row[1].rpartition(" (")
+            if row[2].endswith(" not decided)"):
+                row[2], _, count = row[2].rpartition(" (")
                 undecided.append(f"{count.split()[0]} of {row[0]}")
     print_table(console, "", rows[0], rows[1:], plain=True)
     reasons: dict[str, list[str]] = {}
@@ -96,7 +96,7 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
     if undecided:
         print_line(console, f"not decided: {', '.join(undecided)}")
     if verdict.measure:
-        print_line(console, f"right: {verdict.measure} [95 % interval]; cost, calls, tokens and seconds a turn", "dim")
+        print_line(console, f"right: {verdict.measure} of .5 or more; mean: 0 to 1 [95 %]; costs: per turn", "dim")
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:
@@ -158,10 +158,8 @@ def _show_next(console: Console, run: Run, worst: tuple[TurnRow, str] | None, sh
     commands = []
     if worst:
         row, reason = worst
-        flow, conversation = shlex.quote(row.flow), shlex.quote(row.conversation)
-        commands.append((f"show {folder} {conversation}", f"the worst: turn {row.turn + 1}, {reason} in {row.flow}"))
-        if run.result.mode != IMPORTED and show_all:
-            commands.append((f"show {folder} {conversation} --trace --flow {flow}", "every step of that flow"))
+        purpose = f"the worst: turn {row.turn + 1}, {reason} in {row.flow}"
+        commands.append((f"show {folder} {shlex.quote(row.conversation)}", purpose))
     if len(run.result.flows) > 1 and show_all:
         commands.append((f"compare {folder}", "turn by turn, with p-values"))
     commands.append((f"report {folder} -o run.html", "one page for the browser"))

@@ -127,7 +127,7 @@ class Run(StoredRun):
             names = {row.conversation for row in self.rows()}
             raise RunError(plugins.unknown_name("conversation of this run", conversation, names))
         order = {flow["label"] or flow["flow"]: number for number, flow in enumerate(self.header["spec"]["flows"])}
-        by_turn = {(each.flow, each.turn, each.epoch): each for each in causes(self, conversation)}
+        by_turn = {(each.flow, each.turn, each.epoch): each for each in causes(self, rows)}
         rows.sort(key=lambda row: order.get(row.flow, len(order)))
         return ConversationView(conversation, rows, self.conversations.get(conversation), by_turn)
 

@@ -224,7 +224,7 @@ def test_the_drawer_shows_the_turn_to_scale_with_passages_and_prompts(show):
     answer.locator("summary", has_text="prompt,").click()
     rendered = answer.locator("pre").first.inner_text()
     assert "You answer questions" in rendered and rendered.startswith(answer.locator(".prefix").inner_text())
-    page.locator("dialog button", has_text="turn →").click()
+    page.locator("dialog button", has_text="next in the list →").click()
     page.wait_for_selector("dialog h2:has-text('c05')")
 
 

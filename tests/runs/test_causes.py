@@ -82,12 +82,14 @@ def test_the_event_that_shows_a_cause_is_one_of_the_trace(tmp_path, own_home, ca
     assert main(["show", "--trace", str(run.path), "c0"]) == 0
     assert "cause: retrieval miss: found goal; relevant: ball (by search)" in capsys.readouterr().out
     assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
-    assert "no search found a relevant document" in (tmp_path / "run.html").read_text()
+    assert '"retrieval miss","text":"the answer is wrong, and no search' in (tmp_path / "run.html").read_text()
 
 
 def test_a_search_that_never_was_is_a_miss_without_an_event(tmp_path, own_home):
-    (cause,) = played(tmp_path, WEIGHT, answering("100 grams")).causes().to_dict("records")
+    run = played(tmp_path, WEIGHT, answering("100 grams"))
+    (cause,) = run.causes().to_dict("records")
     assert (cause["cause"], cause["event"], cause["why"]) == ("retrieval miss", None, "did not search; relevant: ball")
+    assert '"kind":"did not search"' in run.report().text
 
 
 def test_truncated_reply_has_the_cause_truncated(tmp_path, own_home):
@@ -163,4 +165,4 @@ def test_a_call_that_was_cut_off_is_a_cause_on_the_page(tmp_path, own_home):
     assert list(run.causes().cause) == ["cut off"]
     assert main(["report", str(run.path), "-o", str(tmp_path / "run.html")]) == 0
     page = (tmp_path / "run.html").read_text()
-    assert '"call cut off"' in page and '"cut at ' not in page
+    assert '"kind":"cut off"' in page and '"kind":"reply cut"' not in page

@@ -57,7 +57,7 @@ def test_run_in_a_cell_shows_recommendation_table_and_two_pictures(shell, run):
     assert text["text/markdown"].startswith(f"**Cheapest that is not shown worse: {WHOLE}**")
     html = MarkdownIt("commonmark").enable("table").render(text["text/markdown"])
     cells = re.findall(r"<td.*?>(.*?)</td>", html)
-    assert [cells[0], cells[2], cells[7]] == [WHOLE, "0 of 72", "cheapest"]
+    assert [cells[0], cells[1], cells[3], cells[8]] == [WHOLE, "48/48", "0 of 72", "cheapest"]
     assert "turns (failed)" in cells
     assert "refusal_accuracy (n=24)" in cells and "0.75 [0.53, 0.90]" in cells
     assert (
@@ -113,6 +113,24 @@ def test_a_comparison_shows_what_decides_with_n_and_intervals(shell, run):
     markdown = comparison._repr_markdown_()
     assert "| refusal_accuracy | 24 | 1.000 | 0.750 | -0.25 | \\[-0.4" in markdown
     assert "secondary measures" in markdown
+
+
+def test_a_difference_is_amber_across_zero_and_a_few_turns_are_called_too_few(tmp_path, own_home):
+    from support.small_runs import Answering, play, write_set
+
+    often = [("c00", n) for n in range(2)] + [(f"c{c:02}", 0) for c in range(1, 8)]
+    colours = {}
+    for conversations, wrong in ((60, often), (60, []), (4, often[:3])):
+        flows = [Answering("one"), Answering("two", wrong=wrong)]
+        name = f"{conversations}-{len(wrong)}"
+        run = play(write_set(tmp_path / f"set{name}", conversations), tmp_path / name, *flows)
+        verdict, drawing = compare(run).pairs[0]["answer_f1"], run.forest().svg
+        _, high = verdict.ci95
+        row = re.search(r'answer_f1</text><text[^>]*fill="var\(--(\w+), #\w+\)"[^>]*>([^<]*)', drawing)
+        colours[name] = row.groups()
+        assert ("var(--bad" in drawing) is (high < 0) and ("var(--mid" in drawing) is (verdict.is_shown and high >= 0)
+    assert colours["60-0"] == ("soft", "+0 equal") and colours["4-3"] == ("soft", "8 turns: too few")
+    assert colours["60-9"][0] in ("bad", "mid") and "worse" in colours["60-9"][1]
 
 
 def test_one_flow_and_a_running_run_show_their_results(shell, tmp_path, own_home):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -278,9 +278,12 @@ def cause_of(case: GradedTurn) -> tuple[str, Evidence] | None:
     return ("unknown", (None, why)) if why and case.is_wrong else None
 
 
-def causes(run: StoredRun, conversation: str | None = None) -> Iterator[Cause]:
-    """Yield the cause of every failed or poor turn, by trial; only of failed turns without the unchanged data set."""
-    for row in run.rows(lambda row: conversation in (None, row.conversation)):
+def causes(run: StoredRun, turns: Iterable[TurnRow] | None = None) -> Iterator[Cause]:
+    """Yield the cause of every failed or poor turn, or of those of `turns`, by trial.
+
+    Without the unchanged data set only failed turns have a cause.
+    """
+    for row in run.rows() if turns is None else turns:
         values = {name: float(score.value) for name, score in (row.scores or {}).items() if score.value is not None}
         case = GradedTurn(row, run.expected_turn(row.conversation, row.turn) or Turn(user=row.user), (), values)
         case = replace(case, hides_searches=run.hides_searches(row.flow))

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +24,7 @@ from agentlab.evals.compare.flow_numbers import FlowNumbers, flow_numbers
 from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
+from agentlab.evals.stats.planning import MARGIN
 from agentlab.evals.store.measures import (
     LATENCY,
     answer_measure,
@@ -53,8 +53,6 @@ class Verdict(NamedTuple):
     sentence: str
     notes: tuple[str, ...]
     """Evidence and its limits, a line each, the most important first."""
-    command: str
-    """Command to run next."""
     flow: str | None = None
     """Flow that the sentence recommends."""
     numbers: tuple[FlowNumbers, ...] = ()
@@ -68,7 +66,6 @@ def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[V
     `comparison` is their comparison, if one exists already. Raises RunError for a run that has not ended.
     """
     sides = [side for side in sides_of(runs) if comparison is None or side.name in comparison.tables]
-    folders = " ".join(shlex.quote(str(run.path)) for run in runs)
     if nothing := _nothing_to_decide(runs):
         return nothing, None
     problem: tuple[str, ...] = ()
@@ -77,16 +74,13 @@ def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[V
     except RunError as error:
         problem = (str(error),)
     field = _Field(sides, comparison)
-    command = f"agentlab compare {folders}" if comparison else _again(runs[0])
-    if len(sides) < 2:
-        command = f"agentlab report {folders} ANOTHER_RUN -o run.html"
     kind, flow, parts, notes = field.verdict()
     if problem:
         kind, flow, parts, notes = "none", None, ["No verdict: the flows cannot be compared"], []
     sentence, *rest = _fitted(parts)
     notes = [*problem, *rest, *notes, *chain.from_iterable(map(notes_on_judges, runs))]
     numbers = tuple(field.numbers(kind, flow))
-    return Verdict(kind, sentence, tuple(notes), command, flow, numbers, field.answer or ""), comparison
+    return Verdict(kind, sentence, tuple(notes), flow, numbers, field.answer or ""), comparison
 
 
 def _fitted(parts: Sequence[str]) -> list[str]:
@@ -104,16 +98,12 @@ def _nothing_to_decide(runs: Sequence[StoredRun]) -> Verdict | None:
         if run.all_turns_failed:
             errors = [row.error for row in run.map_turns() if row.error is not None]
             if not errors:
-                return Verdict("none", "No verdict: no turn was played", (), "")
-            return Verdict("none", "No verdict: every turn of every flow failed", (errors[0],), _again(run))
+                return Verdict("none", "No verdict: no turn was played", ())
+            return Verdict("none", "No verdict: every turn of every flow failed", (errors[0],))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded"
-            return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",), "")
+            return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",))
     return None
-
-
-def _again(run: StoredRun) -> str:
-    return f"agentlab show {shlex.quote(str(run.path))} --trace"
 
 
 Decision = tuple[str, str | None, list[str], list[str]]
@@ -151,20 +141,26 @@ class _Field:
         return dict(sorted(failing.items(), key=lambda item: -item[1][0] / item[1][1]))
 
     @cached_property
+    def right(self) -> dict[str, tuple[int, int]]:
+        """Turns of each flow with an answer score of .5 or more, and its graded turns; no flow with unknown scores."""
+        counts: dict[str, tuple[int, int]] = {}
+        for name, run, flow in self.sides if self.answer else ():
+            values = [row[self.answer] for row in run.turn_values[flow].values() if self.answer in row]
+            if values and None not in values:
+                counts[name] = sum(value >= PASS_THRESHOLD for value in values if value is not None), len(values)
+        return counts
+
+    @cached_property
     def unusable(self) -> dict[str, tuple[int, int]]:
         """Right turns and graded turns of each flow below the floor."""
         below: dict[str, tuple[int, int]] = {}
-        if (answer := self.answer) is None:
-            return below
         for name, run, flow in self.sides:
-            values = [row[answer] for row in run.turn_values[flow].values() if answer in row]
-            floor = run.header["spec"].get("usable", USABLE)
-            if not values or None in values:
+            right, graded = self.right.get(name, (0, 0))
+            if not self.answer or not graded:
                 continue
-            right = sum(value >= PASS_THRESHOLD for value in values if value is not None)
-            interval = run.result.flows[flow].scores[answer].ci95
-            if (not right and (self.means[name][answer] or 0.0) <= floor) or (interval and interval[1] < floor):
-                below[name] = right, len(values)
+            floor, interval = run.header["spec"].get("usable", USABLE), run.result.flows[flow].scores[self.answer].ci95
+            if (not right and (self.means[name][self.answer] or 0.0) <= floor) or (interval and interval[1] < floor):
+                below[name] = right, graded
         return below
 
     @cached_property
@@ -208,7 +204,7 @@ class _Field:
         if not self.failures:
             return kind, flow, parts, notes
         fails = [f"{name} fails {failed} of {turns} turns" for name, (failed, turns) in self.failures.items()]
-        otherwise = f"otherwise: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
+        otherwise = f"without {_listed(self.failures)}: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
         return "failing", None, [f"{fails[0]}: fix it first"], [*fails[1:], otherwise, *notes]
 
     def _compared(self) -> Decision:
@@ -283,9 +279,10 @@ class _Field:
         best = max(means, key=means.__getitem__, default=flow)
         if flow in means and means[best] > means[flow]:
             is_better = self.answer in next(each for each in self.contrasts[best] if each.other == flow).wins
-            note = "" if is_better else ", not shown"
+            note = "" if is_better else "; no test shows this difference, so nothing is shipped"
             yield f"{best} has the highest {self.answer}: {means[best]:.2f} against {means[flow]:.2f}{note}"
         yield from self._what_would_decide(flow)
+        yield from self._excluded(own)
         yield from self._weakness(flow)
 
     def _what_would_decide(self, flow: str | None) -> Iterator[str]:
@@ -298,21 +295,19 @@ class _Field:
             return
         worst = max(own, key=lambda each: max(each.bounds.values(), default=0.0))
         if worst.more:
-            yield f"what would decide: {worst.more}, if {worst.flow} equals {worst.other} (4 times in 5)"
+            excluded = f"exclude a loss of {MARGIN:g}, 4 times in 5 if {worst.flow} equals {worst.other}"
+            yield f"what would decide: {worst.more} {excluded}"
         else:
             fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
             so_far = f"{_conversations(fewest.conversations)} so far"
             yield f"what would decide: more conversations that grade {fewest.measure.name}, {so_far}"
-        if flow and (losses := [f"{format_number(bound)} in {name}" for name, bound in worst.bounds.items()]):
-            yield f"a loss of up to {' and '.join(losses)} against {worst.other} is not excluded"
 
     def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:
         bounds: dict[str, float] = {}
         for name, bound in chain.from_iterable(contrast.bounds.items() for contrast in contrasts):
             bounds[name] = max(bound, bounds.get(name, 0.0))
         if most := [f"{format_number(bound)} in {name}" for name, bound in bounds.items() if bound > 0]:
-            conversations = min(paired.conversations for paired in contrasts[0].qualities)
-            yield f"a loss above {' and '.join(most)} is excluded ({_conversations(conversations)}, error .05)"
+            yield f"this run excludes a loss above {' and '.join(most)} (error .05)"
 
     def _weakness(self, flow: str) -> Iterator[str]:
         """Yield the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
@@ -339,15 +334,18 @@ class _Field:
                 undecided.setdefault(d.measure.name, []).append(d)
         for name, verdicts in undecided.items():
             losses = [d.detectable_loss for d in verdicts if d.detectable_loss is not None]
-            size = f"below {max(losses):.2f}" if len(losses) == len(verdicts) else "of any size"
-            yield f"This run could miss differences {size} in {name}"
+            size = f"of any size in {name}"
+            if len(losses) == len(verdicts):
+                size = f"below {max(losses):.2f} in {name}; a run of this length shows larger ones 4 times in 5"
+            yield f"This run could miss differences {size}"
 
     def numbers(self, kind: str, flow: str | None) -> Iterator[FlowNumbers]:
         """Yield the numbers of each flow."""
         flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
         priced = all(each.per_turn("cost_usd") for each in flows.values())
         for name, each in flows.items():
-            yield flow_numbers(name, each, self.answer, self._decides(name, kind, flow), priced=priced)
+            right = "{}/{}".format(*self.right[name]) if name in self.right else "-"
+            yield flow_numbers(name, each, self.answer or "", right, self._decides(name, kind, flow), priced=priced)
 
     def _decides(self, name: str, kind: str, flow: str | None) -> str:
         if name in self.failures:

@@ -5,19 +5,17 @@ Rows are turns of conversations, in order. A series is one flow in one epoch: a 
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
 from agentlab.core.events import PHASES, Event, Notice, Step, shorten, to_row
-from agentlab.core.messages import Request, ToolSpec, to_json
+from agentlab.core.messages import Request, to_json
 from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
@@ -29,7 +27,7 @@ from agentlab.evals.stats.intervals import Column, mean_interval, score_ends
 from agentlab.evals.stats.statistics import Interval, by_cluster
 from agentlab.evals.store.fold import recording_misses, reply_calls
 from agentlab.evals.store.measures import TurnKey, Values, in_order, measure
-from agentlab.evals.store.rows import TrialKey, TurnRow
+from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 
 ROWS_OF_A_CHUNK = 64
@@ -41,8 +39,8 @@ LENGTHS = (None, 2000, 600, 200)
 """Lengths of a reply to try, in characters, until all replies fit."""
 MAX_SLICES = 24
 """Most values of a property that makes slices."""
-TRUNCATED = "cut off"
-"""Cause of every reply that ended at max_tokens; the rule of this name covers only poor turns."""
+REPLY_CUT = "reply cut"
+"""Kind of every reply that ended at max_tokens; the cause "cut off" covers only poor turns."""
 ALWAYS = ("kind", "id", "turn")
 RowKey = tuple[str, int]
 """Conversation and turn: the key of a row."""
@@ -108,12 +106,11 @@ class Content:
             "axis": self.measures.index(self.axes[1]),
             "rows": self._rows(),
             "series": [self._series(series) for series in self.series],
-            "causes": [*self._causes()],
             "phases": [side.run.result.flows[side.flow].phases for side in self.sides],
             "phase_order": PHASES,
             "runs": [_run(run) for run in self.runs],
             **self._replies(),
-            **self._traces(),
+            **self._causes_and_traces(),
         }
 
     def _measure(self, name: str, is_primary: bool) -> dict[str, Any]:
@@ -150,8 +147,7 @@ class Content:
         return {name: values for name, values in slices.items() if 1 < sizes[name] <= MAX_SLICES}
 
     def turn(self, key: RowKey) -> Turn | None:
-        conversation = self._expected.get(key[0])
-        return conversation.turns[key[1]] if conversation and 0 <= key[1] < len(conversation.turns) else None
+        return next(filter(None, (run.expected_turn(*key) for run in self.runs)), None)
 
     def _series(self, series: FlowSeries) -> dict[str, Any]:
         """Return the values over the rows; None if the measure does not apply or is unknown."""
@@ -159,19 +155,6 @@ class Content:
         has_turn = [int(key in series.turns) for key in self.rows]
         own = {"flow": series.flow, "epoch": series.epoch, "has_turn": _brief(has_turn)}
         return own | {"values": [*map(_brief, columns)]}
-
-    def _causes(self) -> Iterator[dict[str, Any]]:
-        """Yield kind and text of each cause, and flow and row of its turns: failures first, cut replies last."""
-        affected: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
-        numbers = {key: row for row, key in enumerate(self.rows)}
-        flows = {(id(side.run), side.flow): flow for flow, side in enumerate(self.sides)}
-        for run in self.runs:
-            for (flow, conversation, _), turn, cause in _causes_of(run):
-                affected[cause].add((flows[id(run), flow], numbers[conversation, turn]))
-        rank = {"failed": -1, TRUNCATED: 1}
-        order = sorted(affected.items(), key=lambda item: (rank.get(item[0][0], 0), -len(item[1]), item[0]))
-        for (kind, text), positions in order:
-            yield {"kind": kind, "text": text, "at": sorted(positions)}
 
     def _replies(self) -> dict[str, Any]:
         """Return deflated chunks of rows: question, expectations, and one reply or error per series."""
@@ -195,27 +178,35 @@ class Content:
             replies.append(text if text is None or limit is None or len(text) <= limit else text[:limit] + " …")
         return [question[:limit], [*expected(self.turn(key))], replies]
 
-    def _traces(self) -> dict[str, Any]:
-        """Return the deflated traces of the conversations, the worst first, up to MAX_TRACE_BYTES.
+    def _causes_and_traces(self) -> dict[str, Any]:
+        """Return the causes of all turns, and the deflated traces of the worst conversations, up to MAX_TRACE_BYTES.
 
-        The trace of a series is `{"turn": {"events", "scores"}}`; long texts are in separate pages.
+        The causes have kind, text, and flow and row of each turn: the most frequent first, cut replies last. The trace
+        of a series is `{"turn": {"events", "scores"}}`; long texts are in separate pages. Each trace is decoded once.
         """
+        affected: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         texts, traces, used = TextPool(), {}, 0
-        rows = {name: [*keys] for name, keys in groupby(self.rows, itemgetter(0))}
+        rows = {name: [*numbered] for name, numbered in groupby(enumerate(self.rows), lambda row: row[1][0])}
         for name in self._worst_first():
-            if used + texts.bytes > MAX_TRACE_BYTES:
-                break
+            fits = used + texts.bytes <= MAX_TRACE_BYTES
             own = []
             for series in self.series:
                 side = self.sides[series.flow]
+                numbers = {key[1]: number for number, key in rows[name] if key in series.turns}
+                turns = [series.turns[name, turn] for turn in numbers]
                 trace = side.run.traces.get((side.flow, name, series.epoch))
-                own.append({key[1]: _turn(series.turns[key], trace) for key in rows[name] if key in series.turns})
-            data = self._expected.get(name)
-            relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(data.turns)} if data else {}
-            traces[name] = deflated(texts.pack({"series": own, "relevant": relevant}))
-            used += len(traces[name])
+                for turn, cause in _causes_of(side.run, turns, trace):
+                    affected[cause].add((series.flow, numbers[turn]))
+                own.append({row.turn: _turn(row, trace) for row in turns} if fits else {})
+            if fits:
+                data = self._expected.get(name)
+                relevant = {number: turn.relevant_doc_ids for number, turn in enumerate(data.turns)} if data else {}
+                traces[name] = deflated(texts.pack({"series": own, "relevant": relevant}))
+                used += len(traces[name])
         texts.close()
+        order = sorted(affected.items(), key=lambda item: (item[0][0] == REPLY_CUT, -len(item[1]), item[0]))
         return {
+            "causes": [{"kind": kind, "text": text, "at": sorted(positions)} for (kind, text), positions in order],
             "traces": [*map(traces.get, self.numbers)],
             "texts": texts.pages,
             "text_starts": texts.starts,
@@ -246,8 +237,6 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "mode": result.mode,
         "status": result.status,
         "data": [f"{name} {entry['sha256'][:12]}" for name, entry in header["datasets"].items()],
-        "conversations": result.conversations,
-        "turns": result.turns,
         "started": header.get("started", ""),
         "commit": header.get("commit", ""),
         "versions": [f"{name} {version}" for name, version in header.get("versions", {}).items()],
@@ -265,38 +254,21 @@ def _expected_kind(turn: Turn) -> str:
     return "an answer" if turn.reference_answers else "nothing"
 
 
-def _causes_of(run: StoredRun) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
-    """Yield trial, turn, and kind and text of each cause. Each trace is decoded once, as the ledger holds the last."""
-    unread: dict[TrialKey, set[int]] = defaultdict(set)
-    for row in run.map_turns():
-        unread[row.trial].add(row.turn)
-    cut: set[tuple[TrialKey, int]] = set()
-    for each in causes(run):
-        trial = each.flow, each.conversation, each.epoch
-        marks = [*_cut_or_missing(run, trial, unread.pop(trial, ()))]
-        cut |= {(name, turn) for name, turn, (kind, _) in marks if kind == TRUNCATED}
-        yield from marks
-        if each.cause == "error":
-            yield trial, each.turn, ("failed", shorten(each.why, 160))
-        elif each.cause != TRUNCATED:
-            yield trial, each.turn, (each.cause, RULES[each.cause][1])
-        elif (trial, each.turn) not in cut:
-            yield trial, each.turn, ("call cut off", RULES[TRUNCATED][1])
-    for trial, turns in unread.items():
-        yield from _cut_or_missing(run, trial, turns)
-
-
-def _cut_or_missing(
-    run: StoredRun, trial: TrialKey, turns: Collection[int]
-) -> Iterator[tuple[TrialKey, int, tuple[str, str]]]:
-    """Yield what `_causes_of` does, for replies of `turns` that ended at max_tokens and calls that are not recorded."""
-    trace = run.traces.get(trial) if turns else None
+def _causes_of(run: StoredRun, turns: Sequence[TurnRow], trace: Trace | None) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield turn, and kind and text of its cause, for poor turns, calls that are not recorded, and cut replies."""
+    for each in causes(run, turns):
+        text = RULES[each.cause][1]
+        if each.cause in ("error", "cut off"):
+            text = shorten(each.why, 160)
+        kind = "did not search" if each.cause == "retrieval miss" and each.event is None else each.cause
+        yield each.turn, ("failed" if kind == "error" else kind, text)
+    numbers = {row.turn for row in turns}
     for miss in recording_misses(trace) if trace else ():
-        if miss.turn in turns:
-            yield trial, miss.turn, ("not recorded", str(miss.data.get("cause", "")) or shorten(miss.text))
+        if miss.turn in numbers:
+            yield miss.turn, ("not recorded", str(miss.data.get("cause", "")) or shorten(miss.text))
     for turn, call in (reply_calls(trace) if trace else {}).items():
-        if turn in turns and call.stop == "length":
-            yield trial, turn, (TRUNCATED, f"cut at {call.request.max_tokens} tokens")
+        if turn in numbers and call.stop == "length":
+            yield turn, (REPLY_CUT, f"at {call.request.max_tokens} tokens")
 
 
 def _is_listed(event: Event) -> bool:
@@ -322,21 +294,15 @@ def _turn(row: TurnRow, trace: Trace | None) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    """Return an event without empty fields; the tools of a request become one text, which requests share."""
+    """Return an event without empty fields."""
     row = {name: value for name, value in to_row(event, _encoded).items() if name in ALWAYS or value}
     row |= {name: _short(row[name]) for name in ("start", "seconds", "waited") if name in row}
     return row | {"title": event.title}
 
 
 def _encoded(value: Any) -> Any:
-    """Return a value as JSON, a request with the messages that `TextPool` packs."""
-    if not isinstance(value, Request):
-        return to_json(value)
-    return {"messages": value.messages, "tools": "\n".join(map(_tool, value.tools))}
-
-
-def _tool(spec: ToolSpec) -> str:
-    return f"{spec.name}: {spec.description} {json.dumps(to_json(spec.parameters), ensure_ascii=False)}"
+    """Return a value as JSON, a request with the messages and tools that `TextPool` packs."""
+    return {"messages": value.messages, "tools": value.tools} if isinstance(value, Request) else to_json(value)
 
 
 def _short(value: float | None) -> float | int | None:

@@ -34,7 +34,7 @@ function promptOf(event) {
     const calls = (message.tool_calls || []).map((call) => `\ncalls ${call.name} ${call.malformed || JSON.stringify(call.arguments || {})}`);
     return `[${message.role}${message.name ? ` ${message.name}` : ""}]\n${message.text || ""}${calls.join("")}`;
   };
-  return [...(request.tools ? [`[tools]\n${request.tools}`] : []), ...(request.messages || []).map(textOfMessage)].join("\n\n");
+  return [...(request.tools?.length ? [`[tools]\n${request.tools.join("\n")}`] : []), ...(request.messages || []).map(textOfMessage)].join("\n\n");
 }
 
 function replyOf(event) {
@@ -134,14 +134,14 @@ function drawStep(event, scale, previous, relevant, apart) {
   return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
 
-function drawHead(one, reply, scores) {
+function drawHead(one, reply, { events, scores }) {
   const flow = D.series[one].flow, failed = at(D.series[one].values[failedAt], opened.row), get = (name) => at(D.series[one].values[indexOf(name)], opened.row);
   const why = D.causes.filter((cause) => cause.rows.get(opened.row)?.has(flow));
   const isPrimary = ([metric]) => D.measures[indexOf(metric)]?.primary, few = scores.some(isPrimary) ? scores.filter(isPrimary) : scores.slice(0, 2);
   const listed = (rows) => h("ul", { class: "scores" }, rows.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${tone(value)}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`)));
   const rest = scores.filter((score) => !few.includes(score));
   return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.series[one].epoch ? ` epoch ${D.series[one].epoch}` : ""),
-    why.map((cause) => h("p", { class: "why" }, h("b", {}, `cause: ${cause.name}`), cause.kind === "failed" ? "" : `: ${cause.text}`)),
+    why.map((cause) => h("p", { class: `why ${cause.kind === "reply cut" ? "noted" : ""}` }, h("b", {}, `${cause.kind === "reply cut" ? "note" : "cause"}: ${cause.name}`), cause.kind !== "failed" ? `: ${cause.text}` : events.some((event) => event.error) ? "" : ": no step failed, the flow itself ended with the error")),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
     listed(few), rest.length ? folded(`${rest.length} more scores`, false, listed(rest)) : "",
     h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`));
@@ -163,10 +163,10 @@ async function openDrawer(row, one, beside = "") {
   const options = all(D.series.length).filter((each) => at(D.series[each].has_turn, row)).map((each) => [each, D.flows[D.series[each].flow] + (D.series[each].epoch ? `, epoch ${D.series[each].epoch}` : "")]);
   const position = rowsFound.indexOf(row), go = (step) => () => rowsFound[position + step] != null && openDrawer(rowsFound[position + step], one, beside);
   const bar = h("div", { class: "axes" }, select("flow", options, one, (v) => openDrawer(row, +v, beside)), select("compare with", [["", "none"], ...options.filter(([each]) => each !== one)], beside, (v) => openDrawer(row, one, v)),
-    h("button", { type: "button", disabled: position < 1, onclick: go(-1) }, "← turn"), h("button", { type: "button", disabled: position < 0 || position >= rowsFound.length - 1, onclick: go(1) }, "turn →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
+    h("button", { type: "button", disabled: position < 1, onclick: go(-1) }, "← in the list"), h("button", { type: "button", disabled: position < 0 || position >= rowsFound.length - 1, onclick: go(1) }, "next in the list →"), h("button", { type: "button", class: "close", onclick: () => drawer.close() }, "close"));
   const turns = drawn.map((each) => trace?.series[each]?.[turn] || { events: [], scores: [] });
   const steps = turns.map((each) => each.events);
-  const body = h("div", { class: `beside n${drawn.length}` }, drawn.map((each, i) => drawHead(each, replies[each], turns[i].scores)));
+  const body = h("div", { class: `beside n${drawn.length}` }, drawn.map((each, i) => drawHead(each, replies[each], turns[i])));
   if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are omitted to keep the page small; see: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
   const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
   const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
@@ -182,7 +182,7 @@ async function openDrawer(row, one, beside = "") {
     if (i === parts) body.append(drawDivergence(work(0, i), work(1, i)));
     body.append(...drawn.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
-  if (drawn.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "No difference: all steps are equal."));
+  if (drawn.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "All steps are equal."));
   drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "expected" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

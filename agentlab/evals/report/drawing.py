@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.core.escaping import as_html, escape_block, one_line
+from agentlab.evals.compare.family import MIN_DIFFERING
 from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import FlowPair
 from agentlab.evals.report.content import Content, Mean
@@ -23,13 +24,14 @@ COLOURS = tuple(f"var(--f{n}, {hue})" for n, hue in enumerate(HUES))
 """Colours of flows."""
 INK, SOFT, LINE = "var(--ink, #1d1f24)", "var(--soft, #5c616b)", "var(--line, #dfddd6)"
 GOOD, BAD, PAPER = "var(--good, #17693c)", "var(--bad, #ad1f2b)", "var(--card, #fbfaf7)"
+MID = "var(--mid, #7a5600)"
 IN_THE_DARK = ":is([data-jp-theme-light=false], .vscode-dark) .agentlab-picture"
 DARK = f"<style>{IN_THE_DARK} {{ filter: invert(.9) hue-rotate(180deg) }}</style>"
 """Style of pictures in the dark themes of JupyterLab and VS Code."""
 WIDTH = 480
 LETTER = 7.4
 """Approximate width of a letter at 13 px."""
-VERDICTS = {"B better": "better", "B worse": "worse", "no difference shown": "not shown", "unchanged": "equal"}
+VERDICTS = {"undecided": "not shown", "unchanged": "equal"}
 Dot = tuple[float, float, int, str]
 
 
@@ -90,7 +92,8 @@ def pareto(content: Content, x_name: str, y_name: str) -> Picture:
     parts += [_text(0, 36, f"↑ {y.title}", SOFT), _text(WIDTH, height - 26, f"{x.title} →", SOFT, "end")]
     best = max((signs[1] * b[0] for *_, b in drawn), default=0.0)
     leaders = " = ".join(name for _, name, _, b in drawn if signs[1] * b[0] == best)
-    title = f"Best {y.title}: {leaders}, {format_number(abs(best))}" if drawn else f"{y.title} against {x.title}"
+    most = "Highest" if y.better == "higher" else "Lowest"
+    title = f"{most} {y.title}: {leaders}, {abs(best):.3g}" if drawn else f"{y.title} against {x.title}"
     return Picture(title, _svg(title, content.caption, height, parts), "\n".join(map(escape_block, lines)))
 
 
@@ -114,7 +117,7 @@ def _labels(spots: Sequence[Sequence[Dot]], bottom: float) -> Iterator[str]:
 def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True) -> Picture:
     """Draw paired differences of primary or of other measures; right is better, costs are shares of A's mean."""
     parts, lines, y = [], [], 18.0
-    middle, half, names = 250.0, 96.0, [side.name for side in content.sides]
+    middle, half, names = 226.0, 84.0, [side.name for side in content.sides]
     rows_of_pairs = [
         [(d, *_scaled(d)) for d in pair.differences if d.primary is primary and d.difference is not None]
         for pair in pairs
@@ -122,7 +125,8 @@ def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True)
     rows = [row for scaled in rows_of_pairs for row in scaled]
     edges = {True: 0.1, False: 0.1}
     for d, _, ends in rows:  # one scale for all pairs
-        edges[d.measure.is_bounded] = max(edges[d.measure.is_bounded], *map(abs, ends))
+        if d.ci95:
+            edges[d.measure.is_bounded] = max(edges[d.measure.is_bounded], *map(abs, ends))
     for pair, scaled in zip(pairs, rows_of_pairs, strict=True):
         y += 28
         flows = f"{names.index(pair.a)} {names.index(pair.b)}"
@@ -131,15 +135,16 @@ def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True)
         for d, center, ends in scaled:
             y += 22
             low, high, mark = (middle + half * end / edges[d.measure.is_bounded] for end in (*ends, center))
-            colour = GOOD if d.verdict == "B better" else BAD if d.verdict == "B worse" else SOFT
+            colour, words = _look(d)
             lines.append(_sentence(pair, d))
             row = [
                 f'<rect x="0" y="{y - 15:.1f}" width="{WIDTH}" height="22" fill="transparent"/>',
                 _text(0, y, d.measure.title, INK, room=middle - half - 8),
-                _line(low, y - 4, high, y - 4, colour, 2),
-                f'<rect x="{mark - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>',
-                _text(middle + half + 8, y, f"{_change(d)} {VERDICTS.get(d.verdict, d.verdict)}", colour),
+                _text(middle + half + 8, y, words, colour, room=WIDTH - middle - half),
             ]
+            if d.ci95:
+                row.append(_line(low, y - 4, high, y - 4, colour, 2))
+                row.append(f'<rect x="{mark - 4:.1f}" y="{y - 8:.1f}" width="8" height="8" fill="{colour}"/>')
             data = {"class": "difference", "data-pair": flows, "data-measure": d.measure.name}
             data["data-show"] = "flipped" if d.measure.better == "higher" and d.changed else "all"
             parts.append(_group(data, lines[-1], row))
@@ -190,9 +195,18 @@ def _scaled(d: MeasureVerdict) -> tuple[float, tuple[float, float]]:
     return d.difference * scale, (low, high)
 
 
-def _change(d: MeasureVerdict) -> str:
+def _look(d: MeasureVerdict) -> tuple[str, str]:
+    """Return colour and words of a difference; amber if a test shows it, but its interval contains 0."""
     assert d.difference is not None
-    return format_number(d.difference, "+") if d.measure.is_bounded or not d.a else f"{d.difference / abs(d.a):+.0%}"
+    if not d.is_shown and d.conversations < MIN_DIFFERING:
+        return SOFT, f"{d.n} turn{'' if d.n == 1 else 's'}: too few"
+    score = format_number(float(f"{d.difference:.2g}"), "+")
+    change = score if d.measure.is_bounded or not d.a else f"{d.difference / abs(d.a):+.0%}"
+    often = "more often " if d.claim == "more often" else ""
+    colour = {"better": GOOD, "worse": BAD}.get(d.kind, SOFT)
+    if d.is_shown and d.ci95 and d.ci95[0] <= 0 <= d.ci95[1]:
+        colour = MID
+    return colour, f"{change} {often}{VERDICTS.get(d.kind, d.kind)}"
 
 
 def _sentence(pair: FlowPair, d: MeasureVerdict) -> str:

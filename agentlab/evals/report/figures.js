@@ -71,7 +71,7 @@ function select(label, options, value, act) {
 }
 
 const flowClass = (flow) => `flow f${flow % 8}`;
-const flowName = (flow) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), D.flows[flow]);
+const flowName = (flow) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), D.flows[flow].split(/(?<=_)/).map((part) => [part, h("wbr")]));
 
 function toggleFlow(flow) {
   if (!state.flows.delete(flow)) state.flows.add(flow);
@@ -93,14 +93,14 @@ function drawPhases() {
   const hue = (phase) => getComputedStyle(document.body).getPropertyValue(`--p${D.phase_order.indexOf(phase) % 9}`).trim();
   const text = (x, y, words, props) => parts.push(svg("text", { x, y, fill: "var(--ink, #1d1f24)", ...props }, words));
   const block = (x, y, width, phase, title) => parts.push(svg("rect", { x, y, width, height: 14, fill: hue(phase) }, svg("title", {}, title)));
-  const left = Math.min(170, 8 + 7.4 * Math.max(...D.flows.map((name) => name.length)));
+  const left = Math.min(190, 16 + 8 * Math.max(...D.flows.map((name) => name.length)));
   let y = 0, x = 0;
   for (const [unit, of] of [["tokens", (part) => (part.input_tokens || 0) + (part.output_tokens || 0)], ["seconds", (part) => part.seconds || 0]]) {
     const rows = D.flows.map((_, flow) => used.map((phase) => [phase, of(D.phases[flow][phase] || {}) / (all(D.rows.turn.length).reduce((sum, row) => sum + seriesOf[flow].filter((one) => at(D.series[one].has_turn, row)).length, 0) || 1)]));
     const sums = rows.map((row) => row.reduce((sum, [, value]) => sum + value, 0)), most = Math.max(...sums) || 1;
     text(0, (y += 16), `${unit} per turn`, { "font-weight": 600 });
     rows.forEach((row, flow) => {
-      text(0, (y += 22), D.flows[flow], 7.4 * D.flows[flow].length > left - 8 ? { textLength: left - 8, lengthAdjust: "spacingAndGlyphs" } : {});
+      text(0, (y += 22), D.flows[flow], 8 * D.flows[flow].length > left - 8 ? { textLength: left - 8, lengthAdjust: "spacingAndGlyphs" } : {});
       text(480, y, unit === "seconds" ? took(sums[flow]) : number(sums[flow]), { "text-anchor": "end" });
       row.reduce((start, [phase, value]) => { const width = ((410 - left) * value) / most; block(start, y - 12, width, phase, `${phase}: ${number(value)} ${unit} per turn`); return start + width; }, left);
     });

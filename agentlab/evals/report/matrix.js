@@ -1,23 +1,8 @@
 // The sections of the page: verdict, what went wrong, slices, the matrix of turns and flows, run details. Rows are added
 // during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
-const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["cut off", "turns with cut replies"], ["not recorded", "turns not recorded"]];
+const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["reply cut", "turns with cut replies"], ["not recorded", "turns not recorded"]];
 const WEAKEST = 3;
-const WORDS = [
-  ["right", "mean score of the answers, from 0 to 1, with its 95 % interval over conversations"],
-  ["turn", "one message of the user, and the reply to it"],
-  ["replay", "the answers of the model come from a recording"],
-  ["failed", "turns without a reply; a failed turn scores 0"],
-  ["decides", "reason for or against a flow"],
-  ["not shown worse", "no test shows a loss; a loss may exist"],
-  ["primary measure", "may ship or block a flow; other measures are only reported"],
-  ["difference shown", "the test rejects chance; a difference that is not shown may exist"],
-  ["cause", "what went wrong in a turn, by a fixed rule; a cut reply may still be right"],
-  ["slice", "the turns with one property; its means are a hint, not a test"],
-  ["flows disagree", "scores of a turn that differ by .5 or more"],
-  ["trace", "the steps of a flow in one turn: calls, prompts, searches, tools"],
-  ["phase", "purpose of a step, such as retrieve or answer"],
-];
 let qualities = [], primary = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
@@ -66,7 +51,7 @@ function matches(row) {
   }
   if (state.cause !== "" && !isStruck(D.causes[state.cause].rows, row)) return false;
   if (state.show === "failed") return isStruck(struck.failed, row);
-  if (state.show === "cut off" || state.show === "not recorded") return isStruck(struck[state.show], row);
+  if (state.show === "reply cut" || state.show === "not recorded") return isStruck(struck[state.show], row);
   if (state.show === "all") return true;
   const values = flows.flatMap((flow) => (state.show === "flipped" ? [cell(flow, row, m)] : seriesOf[flow].map((one) => at(D.series[one].values[m], row)))).filter((value) => value != null);
   if (state.show === "flipped") return values.some((value) => value < 0.5 !== values[0] < 0.5);
@@ -90,21 +75,21 @@ let worstOf = null;
 function worstTurn(flow) {
   const row = worstOf[flow];
   if (row == null) return "";
-  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, seriesOf[flow].find((one) => at(D.series[one].has_turn, row))) }, `trace of ${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
+  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, seriesOf[flow].find((one) => at(D.series[one].has_turn, row))) }, `${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
 }
 
 function drawTop() {
   const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${D.runs.map((each) => each.model).filter((m, i, list) => list.indexOf(m) === i).join(" and ")}, ${run.mode}`), h("details", { id: "words" }, h("summary", {}, "what the words mean"), h("dl", {}, WORDS.map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${[...new Set(D.runs.map((each) => each.model))].join(" and ")}, ${run.mode === "replay" ? "replay of recorded answers" : run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
   worstOf ||= D.flows.map((_, flow) => worstRow(flow));
-  const titles = ["flow", v.measure ? `right (${v.measure})` : "right", "failed", "cost a turn", "decides", "worst turn"];
-  const cells = (row, flow) => [...row.slice(1, 4), row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
+  const titles = ["flow", v.measure ? `right: ${v.measure} of .5 or more` : "right", "mean score, 0 to 1 [95 % interval]", "failed", "cost a turn", "decides", "a turn with the lowest score"];
+  const cells = (row, flow) => [...row.slice(1, 5), row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
   const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row, flow)))));
   byId("verdict").className = v.kind;
-  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence`), listed(v.notes.slice(3))) : "", v.command ? h("p", {}, "next: ", h("code", {}, v.command)) : "");
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence${v.notes.slice(3).some((note) => note.includes("could miss")) ? ", and what this run could miss" : ""}`), listed(v.notes.slice(3))) : "");
 }
 
 // The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean). Not a test.
@@ -113,7 +98,7 @@ function weakest() {
   for (const m of primary.length ? primary : qualities)
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
-        if (2 * inside.length > D.rows.turn.length) continue;
+        if (2 * inside.length > D.rows.turn.length || new Set(inside.map((row) => D.rows.conversation[row])).size < 3) continue;
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
         const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
@@ -130,36 +115,37 @@ function weakest() {
 
 function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
+  const replies = D.series.reduce((sum, one) => sum + all(D.rows.turn.length).filter((row) => at(one.has_turn, row)).length, 0);
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
     const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
     const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name;
     const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
+    const right = cause.at.filter(([flow, row]) => cell(flow, row, D.axis) >= 0.5).length;
     // The text of a rule is long and always the same; an error needs its text.
-    return h("button", { type: "button", class: cause.kind === "cut off" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), FILTERS.some(([name]) => name === cause.kind && name !== "cut off") ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+    return h("button", { type: "button", class: cause.kind === "reply cut" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), ["failed", "not recorded", "cut off"].includes(cause.kind) ? ` ${cause.text}` : "", h("small", {}, right ? ` ${right} right all the same` : "", counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
   const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${spot.size} turns, ${number(spot.gap, D.measures[spot.m])} behind ${D.flows.length > 1 ? "the best" : "its mean"}`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
-  byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, "What went wrong"), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
+  byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, `What went wrong, of ${replies} replies`), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
 
 function drawSlices() {
   const names = Object.keys(D.rows.slices), m = state.measure, measure = D.measures[m];
   if (!names.length) return byId("slices").replaceChildren(h("p", { class: "note" }, "No slices: the turns have no metadata to group by."));
-  if (!names.includes(state.by)) state.by = names.find((name) => name.includes("kind") || name.includes("category")) || names[0];
+  if (!names.includes(state.by)) state.by = ["turn kind", "turn category"].find((name) => names.includes(name)) || names.find((name) => /kind|category/.test(name)) || names[0];
   const flows = chosen();
   const line = ([value, rows]) => {
     const key = JSON.stringify([state.by, value]);
     const cells = flows.map((flow) => {
       const value = mean(rows.map((row) => cell(flow, row, m)));
-      const shown = h("td", {}, h("span", { class: "meter" }), number(value, measure));
-      if (measure.quality && value != null) shown.firstChild.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
-      return shown;
+      const bar = svg("svg", { class: "meter", width: 56, height: 4, "aria-hidden": "true" }, svg("rect", { width: 56 * Math.max(0, Math.min(1, value)), height: 4 }));
+      return h("td", { "data-title": D.flows[flow] }, number(value, measure), measure.quality && bar);
     });
     const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
-    return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", {}, String(rows.length)), cells);
+    return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", { "data-title": "turns" }, String(rows.length)), cells);
   };
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, state.by), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", { "data-roving": true }, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
-  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. Click a slice to see its turns."));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. A full bar is 1. Click a slice to see its turns."));
 }
 
 function drawFilters() {
@@ -237,9 +223,9 @@ function drawRow(row) {
       boxes.push([one, reply]);
       const label = `Trace of ${D.flows[flow]}, ${name} turn ${turn + 1}${D.series[one].epoch ? `, epoch ${D.series[one].epoch}` : ""}`;
       const open = h("button", { type: "button", class: "to-trace", tabindex: column || i ? -1 : 0, "aria-label": label, onclick: () => openDrawer(row, one, partner(flow, row)) }, "trace");
-      const why = [...new Set(D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)).map((cause) => cause.name))];
+      const own = D.causes.filter((cause) => cause.kind !== "failed" && cause.rows.get(row)?.has(flow)), why = [...new Map(own.map((cause) => [cause.name, cause])).values()];
       const tokens = [get("input_tokens"), get("output_tokens")].map((count) => (count == null ? "?" : number(count))).join(" in, ");
-      return h("div", { class: `repeat${at(D.series[one].values[failedAt], row) ? " failed" : ""}` }, seriesOf[flow].length > 1 ? h("small", {}, `epoch ${D.series[one].epoch}`) : "", reply, h("div", { class: "chips" }, chips(one, row, state.measure), why.map((kind) => h("span", { class: "chip why" }, kind))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
+      return h("div", { class: `repeat${at(D.series[one].values[failedAt], row) ? " failed" : ""}` }, seriesOf[flow].length > 1 ? h("small", {}, `epoch ${D.series[one].epoch}`) : "", reply, h("div", { class: "chips" }, chips(one, row, state.measure), why.map((cause) => h("span", { class: `chip why ${cause.kind === "reply cut" ? "noted" : ""}` }, cause.name))), h("div", { class: "spent" }, `${tokens} out · ${took(get("latency_s"))}`, open));
     });
     return h("div", { class: `cell ${flowClass(flow)}`, role: "cell" }, h("div", { class: "narrow" }, flowName(flow)), repeats.length ? repeats : h("small", {}, "not played"));
   });

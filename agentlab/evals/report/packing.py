@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 from agentlab.core.escaping import escape_json
-from agentlab.core.messages import Message, to_json
+from agentlab.core.messages import PLAIN, Message, ToolSpec, to_json
 
 LONG = 24
 """Shortest text, in characters, that is stored once and replaced by its number."""
@@ -24,6 +24,10 @@ def deflated(value: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
+def _tool(spec: ToolSpec) -> str:
+    return f"{spec.name}: {spec.description} {json.dumps(to_json(spec.parameters), ensure_ascii=False)}"
+
+
 class TextPool:
     """Pages of long texts, in the order of first use; `pack` replaces each text by its number."""
 
@@ -33,8 +37,8 @@ class TextPool:
         self.starts: list[int] = []
         """Number of the first text of each page."""
         self._numbers: dict[str, int] = {}
-        self._messages: dict[int, tuple[Message, Any]] = {}
-        """Packed messages by `id`, since requests share them; keeping the message keeps its `id` unique."""
+        self._parts: dict[int, tuple[Message | ToolSpec, Any]] = {}
+        """Packed parts of requests by `id`, since requests share them; keeping the part keeps its `id` unique."""
         self._open: list[str] = []
         self._size = 0
 
@@ -44,16 +48,18 @@ class TextPool:
         return sum(map(len, self.pages)) + self._size // 3
 
     def pack(self, value: Any) -> Any:
-        """Return `value` with every long text replaced by its number, and messages as JSON."""
-        if isinstance(value, Message):
-            if id(value) not in self._messages:
-                self._messages[id(value)] = value, self.pack(to_json(value))
-            return self._messages[id(value)][1]
+        """Return `value` with every long text replaced by its number, messages as JSON and tools as texts."""
         if isinstance(value, str):
             return f"{MARK}{self._number(value)}" if len(value) >= LONG or value.startswith(MARK) else value
+        if type(value) in PLAIN:
+            return value
         if isinstance(value, dict):
             return {key: self.pack(part) for key, part in value.items()}
-        return [self.pack(part) for part in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return [self.pack(part) for part in value]
+        if id(value) not in self._parts:
+            self._parts[id(value)] = value, self.pack(_tool(value) if isinstance(value, ToolSpec) else to_json(value))
+        return self._parts[id(value)][1]
 
     def _number(self, text: str) -> int:
         if text not in self._numbers:

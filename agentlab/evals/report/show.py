@@ -27,8 +27,6 @@ MIN_COLUMN_WIDTH = 34
 """Smallest readable width of a reply column, in characters."""
 PRINTED_WIDTH = 120
 """Width of a conversation in Python and in a notebook."""
-HEADLINES = ("answer_correctness", "answer_f1", "tool_f1", "memory_recall", "lookup_accuracy")
-"""Headline measure of each kind of data set; between 0 and 1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,23 +145,16 @@ def expected(turn: Turn | None) -> Iterator[str]:
         yield f"expected of memory: {memory.op} {memory.content or ''}".rstrip()
 
 
-def _badness(row: TurnRow) -> tuple[int, float, str]:
-    """Return the sort key of `worst_turn` and its reason: failed turns first, then headline scores below 1."""
-    if row.error is not None:
-        return 0, 0.0, "failed"
-    low = [
-        (1 + HEADLINES.index(metric), float(score.value), f"{metric} {float(score.value):.2f}")
-        for metric, score in (row.scores or {}).items()
-        if metric in HEADLINES and score.value is not None and score.value < 1
-    ]
-    return min(low, default=(1 + len(HEADLINES), 1.0, ""))
-
-
-def worst_turn(turns: Iterable[TurnRow]) -> tuple[TurnRow, str] | None:
-    """Return a failed turn, or the one with the lowest headline score, and the reason; None if all are perfect."""
-    worst = min(turns, key=lambda row: _badness(row)[:2], default=None)
-    reason = _badness(worst)[2] if worst else ""
-    return (worst, reason) if worst and reason else None
+def worst_turn(turns: Iterable[TurnRow], measure: str) -> tuple[TurnRow, str] | None:
+    """Return a failed turn, or the one with the lowest score of `measure`, and the reason; None if all are perfect."""
+    worst, least = None, 1.0
+    for row in turns:
+        if row.error is not None:
+            return row, "failed"
+        score = (row.scores or {}).get(measure)
+        if score and score.value is not None and score.value < least:
+            worst, least = row, float(score.value)
+    return (worst, f"{measure} {least:.2f}") if worst else None
 
 
 def _title(row: TurnRow) -> str:

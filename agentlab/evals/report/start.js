@@ -26,7 +26,7 @@ function derive() {
   for (const cause of D.causes) {
     const rows = (struck[cause.kind] ??= new Map());
     cause.name = cause.kind;
-    if (cause.kind === "cut off") [cause.name, cause.text] = [`reply ${cause.text}`, "max_tokens ended it"];
+    if (cause.kind === "reply cut") [cause.name, cause.text] = [`reply cut ${cause.text}`, "max_tokens ended it"];
     cause.rows = new Map();
     for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
   }

@@ -45,8 +45,9 @@ class Views(Content):
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {as_markdown(note)}" for note in self.verdict.notes]
+        right = f"right: {as_markdown(self.verdict.measure or 'unknown')} of .5 or more; mean: 0 to 1 [95 %]"
         numbers, table = markdown_table(NUMBERS, self.verdict.numbers), markdown_table(heads, rows)
-        return "\n".join([f"**{as_markdown(self.verdict.sentence)}**", "", *numbers, "", *notes, "", *table])
+        return "\n".join([f"**{as_markdown(self.verdict.sentence)}**", "", *numbers, "", right, "", *notes, "", *table])
 
     def text(self) -> str:
         from agentlab.evals.store.frames import run_table

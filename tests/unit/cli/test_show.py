@@ -147,10 +147,10 @@ def test_the_worst_turn_is_one_that_failed_and_a_good_run_has_none(run, capsys):
     unseal(Path("run"))
     turns = Path("run/turns.jsonl").read_text().replace('"error":"RuntimeError: nothing was asked"', '"error":null')
     rows = [json.loads(line) for line in turns.splitlines()]
-    for value, text in ((1.0, None), (0.25, "the worst: turn 2, answer_f1 0.25 in answers")):
+    for value, text in ((1.0, None), (0.25, "the worst: turn 2, answer_correctness 0.25 in answers")):
         for row in rows:
             for metric, score in row["scores"].items():
-                score["value"] = value if (row["flow"], metric) == ("answers", "answer_f1") else 1
+                score["value"] = value if (row["flow"], metric) == ("answers", "answer_correctness") else 1
         Path("run/turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert open_run("run").path and main(["show", "run"]) == 0
         output = capsys.readouterr().out
