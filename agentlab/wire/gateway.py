@@ -112,15 +112,6 @@ class Gateway:
     ) -> CallResult[Completion]:
         identity = self._identify(request, site)
         call = _Call(self, emit, on_restart)
-
-        def send() -> Awaitable[Timed[Completion]]:
-            # An upper estimate, as providers count tokens in advance.
-            characters = sum(len(each.text) for each in request.messages)
-            tokens = characters // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
-            return self.model.ask(
-                lambda model: model.complete(request, call.say), self.flow, tokens, call.mark_sent, self.call_seconds
-            )
-
         try:
             entry = None if self.recorder.always_asks else self.recorder.look_up(identity.key)
             if entry is not None:
@@ -128,11 +119,18 @@ class Gateway:
                 emit(completion.message.text)
                 return CallResult(value=completion, seconds=entry.seconds, origin="replay")
             miss = self._miss(request, identity)
+            # An upper estimate, as providers count tokens in advance.
+            characters = sum(len(each.text) for each in request.messages)
+            tokens = characters // CHARACTERS_PER_TOKEN + (request.max_tokens or 0)
+            terms = self.flow, tokens, call.mark_sent, self.call_seconds
             while True:
                 call.begin()
                 try:
                     # Equal requests in flight are one call, even if they are retries.
-                    timed, joined = await self.recorder.single_flight.run(identity.in_flight_key, send)
+                    async with self.recorder.single_flight.join(identity.in_flight_key) as flight:
+                        if not (joined := flight.done()):
+                            flight.set_result(await self.model.ask(lambda m: m.complete(request, call.say), *terms))
+                    timed: Timed[Completion] = flight.result()
                     completion, invalid_usage = validate_completion(timed.result, self.name)
                     break
                 except Exception as failure:
@@ -296,7 +294,10 @@ class Gateway:
                     return CallResult(value=entry, seconds=entry.seconds, origin="replay")
             if is_replay:
                 raise missing
-            timed, joined = await self.recorder.single_flight.run(keys[0], call)
+            async with self.recorder.single_flight.join(keys[0]) as flight:
+                if not (joined := flight.done()):
+                    flight.set_result(await call())
+            timed = flight.result()
             row = {**timed.result, "seconds": timed.seconds}
             entry = self.recorder.record(keys[-1] if "error" in row else keys[0], row)
         except Exception as failure:

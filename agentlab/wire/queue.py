@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -26,25 +26,31 @@ C = TypeVar("C")
 
 
 class SingleFlight:
-    """Merges equal calls in flight: the first caller of a key does the work, later callers wait for its result."""
+    """Merges equal calls in flight: the first caller of a key does the work, later callers wait for its result.
+
+    async with single_flight.join(key) as flight:
+        if not (joined := flight.done()):
+            flight.set_result(await work())
+    result = flight.result()
+    """
 
     def __init__(self) -> None:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
-    async def run(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-        """Return the result for `key`, and True if another caller did the work.
+    @contextlib.asynccontextmanager
+    async def join(self, key: str) -> AsyncIterator[asyncio.Future[Any]]:
+        """Yield the result of an equal call once that has ended, else a future that the block has to fulfil.
 
         If the first caller is cancelled, one of the waiting callers does the work.
         """
         while (other := self._in_flight.get(key)) is not None:
             await asyncio.wait([other])
             if not other.cancelled():
-                return other.result(), True
+                yield other
+                return
         flight = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
-            result = await work()
-            flight.set_result(result)
-            return result, False
+            yield flight
         except Exception as failure:
             flight.set_exception(failure)
             flight.exception()  # mark it as retrieved: it is raised here, and maybe no one else waits
