@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 from agentlab.core.errors import BadRequest, ModelError
@@ -12,7 +11,7 @@ from agentlab.core.protocols import Emit
 from agentlab.models.chat_parameters import Parameters
 from agentlab.models.chat_reading import ChatReader
 from agentlab.models.chat_writing import wire_id, write_messages, write_tools
-from agentlab.models.openai_connection import Connection
+from agentlab.models.openai_connection import STREAMED, Connection, read_pieces
 from agentlab.models.provider import Provider, wired_tools
 from agentlab.models.refusals import read_server_error
 
@@ -56,24 +55,23 @@ class ChatModel(Provider[dict[str, Any], ChatReader]):
         while True:
             body = self._parameters.fit(wired)
             try:
-                return await self._connection.ask(
-                    self.name, "/chat/completions", body, lambda pieces: self._read(pieces, emit)
-                )
+                async with (
+                    self._connection.open(self.name, body) as client,
+                    read_pieces(await client.post("/chat/completions", body=body, **STREAMED)) as pieces,
+                ):
+                    read, piece = ChatReader(self._model, self._read_error), b" "
+                    while piece and not read.is_done:
+                        piece = await anext(pieces, b"")
+                        if text := read.feed(piece):
+                            emit(text)
+                    return read
             except BadRequest as refusal:
                 if not refusal.parameter:
                     raise
                 self._parameters.learn(refusal, body)
 
-    async def _read(self, pieces: AsyncIterator[bytes], emit: Emit) -> ChatReader:
-        def fail(error: Any) -> ModelError:
-            return read_server_error(error, self.name, self._connection.keys.redact, self._connection.base_url)
-
-        read, piece = ChatReader(self._model, fail), b" "
-        while piece and not read.is_done:
-            piece = await anext(pieces, b"")
-            if text := read.feed(piece):
-                emit(text)
-        return read
+    def _read_error(self, error: Any) -> ModelError:
+        return read_server_error(error, self.name, self._connection.keys.redact, self._connection.base_url)
 
     def parse(self, raw: ChatReader, request: Request) -> Completion:
         return raw.completion({wired: name for name, wired in wired_tools(request).items()})

@@ -1,7 +1,11 @@
 """Connection to a server with OpenAI's protocols, for chat models and embedders.
 
     connection = Connection("http://127.0.0.1:8000/v1", keys, timeout=120)
-    row = await connection.ask("openai/e", "/embeddings", {"model": "e", "input": ["offside"]}, read)
+    async with (
+        connection.open("openai/e", body) as client,
+        read_pieces(await client.post("/embeddings", body=body, **STREAMED)) as pieces,
+    ):
+        row = b"".join([piece async for piece in pieces])
 
 The official SDK carries the call, so its documentation applies to address, organisation, project, headers, proxies and
 certificates. The adapter reads the bytes of a response: the typed reading of the SDK costs more than the rest of a run.
@@ -13,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import aiohttp
@@ -27,14 +31,14 @@ from agentlab.models.keys import KeyRing, load_keys, server_and_keys
 from agentlab.models.refusals import lost_connection, read_refusal
 from agentlab.wire.limits import CURRENT
 
-Answered = TypeVar("Answered")
 SILENCE_SECONDS = 120.0
 LINGERING_SECONDS = 0.05
 MAX_BYTES = 64 * 2**20
 """Maximum size of one response, with everything around its text."""
 MAX_ERROR_BYTES = 65_536
 """Bytes of a refusal that are read."""
-MAX_REDIRECTS = 5
+STREAMED: Any = {"cast_to": httpx2.Response, "stream": True, "stream_cls": openai.AsyncStream}
+"""Options of a post whose response is read in pieces; the methods of the SDK check a body field by field."""
 KEY, TOKEN = "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"
 
 
@@ -49,34 +53,19 @@ class Connection:
         self._http: httpx2.AsyncClient | None = None
         self._clients: dict[str, openai.AsyncOpenAI] = {}
 
-    async def ask(
-        self,
-        model: str,
-        path: str,
-        body: Mapping[str, Any],
-        read: Callable[[AsyncIterator[bytes]], Awaitable[Answered]],
-    ) -> Answered:
-        """Return the result of `read` for the bytes of the server's response; failures raise a ModelError of `model`.
+    @contextlib.asynccontextmanager
+    async def open(self, model: str, body: Mapping[str, Any]) -> AsyncIterator[openai.AsyncOpenAI]:
+        """Yield the SDK's client with the next key, to post `body`; raise a failure as a ModelError of `model`.
 
-        `path` is `/chat/completions` or `/embeddings`. Also raises what `read` raises for an unreadable response.
+        No text, cause or context of the error contains a key.
         """
         ticket = CURRENT.get()
         key = self.keys.next_key(ticket.remaining_share if ticket else None)
         if ticket is not None:
             ticket.mark_sent(key)
         try:
-            # The methods of the SDK check a body field by field, which costs as much as a tenth of a call.
-            post: Any = self.client(key).post
-            response = await post(path, cast_to=httpx2.Response, body=body, stream=True, stream_cls=openai.AsyncStream)
-            async with contextlib.aclosing(response):
-                pieces = _limited(response.stream)
-                result = await read(pieces)
-                # A connection whose response is read to its end is used again; the end may come a moment later.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LINGERING_SECONDS):
-                        async for _ in pieces:
-                            pass
-                return result
+            yield self.client(key)
+            return
         except openai.APIStatusError as problem:
             response = problem.response
             text = response.content.decode("utf-8", "replace")
@@ -88,8 +77,12 @@ class Connection:
             error = problem if problem.model else type(problem)(self.keys.redact(text), model)
         if isinstance(error, BadRequest):
             error.parameter = refused_parameter(text, body)
-        # Out here it has neither cause nor context: servers quote the key they refuse, and a log would print it.
-        raise self.keys.report_failure(key, error)
+        failure = self.keys.report_failure(key, error)
+        try:
+            raise failure
+        finally:
+            # Servers quote the key that they refuse, and a log would print it with the context of the failure.
+            failure.__context__ = None
 
     def client(self, key: str) -> openai.AsyncOpenAI:
         """Return the SDK's client for a key; all keys share connections, which belong to the running event loop."""
@@ -98,7 +91,6 @@ class Connection:
                 # The rate limiter bounds the calls in flight; 0 means no limit to this transport.
                 limits=httpx2.Limits(max_connections=0),
                 timeout=httpx2.Timeout(min(self.timeout, SILENCE_SECONDS), pool=None),
-                max_redirects=MAX_REDIRECTS,
                 event_hooks={"response": [_check_head]},
             )
         if key not in self._clients:
@@ -164,7 +156,20 @@ async def _check_head(response: httpx2.Response) -> None:
         response.stream = httpx2.ByteStream(text)
 
 
-async def _limited(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+@contextlib.asynccontextmanager
+async def read_pieces(response: httpx2.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Yield the pieces of a response, at most `MAX_BYTES` together, and close it after the block."""
+    async with contextlib.aclosing(response):
+        pieces = _limited(response.stream)
+        yield pieces
+        # A connection whose response is read to its end is used again; the end may come a moment later.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGERING_SECONDS):
+                async for _ in pieces:
+                    pass
+
+
+async def _limited(body: Any) -> AsyncIterator[bytes]:
     size = 0
     async for piece in body:
         size += len(piece)

@@ -13,11 +13,12 @@ does not know its provider. The functions below the class are shared by the adap
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -71,51 +72,54 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
 
     async def complete(self, request: Request, emit: Emit) -> Completion:
         """Return the completion; if the thought used all tokens, call the model once more with tokens for both."""
-        limit = self.output_limit(request)
-        completion = await self._complete(request, emit)
-        if not _is_all_thought(completion):
-            return completion
-        if not self.thinks and request.thought_tokens is None:
-            log.warning("%s thinks first: from now on it gets %d tokens for its thought", self.name, THOUGHT_TOKENS)
-            self.thinks = True
-        if limit != self.output_limit(request):
-            first, completion = completion, await self._complete(request, emit)
-            completion = replace(completion, usage=sum_usage(first.usage, completion.usage))
+        completion: Completion | None = None
+        limit: int | None = None
+        while completion is None or (_is_all_thought(completion) and limit != self.output_limit(request)):
+            limit, before = self.output_limit(request), completion
+            wired = self.translate(request)
+            with checked_answer(self.name, emit) as checked_emit:
+                async with asyncio.timeout(self.timeout):
+                    completion = self.parse(await self.call(wired, checked_emit), request)
+            if before is not None:
+                completion = replace(completion, usage=sum_usage(before.usage, completion.usage))
+            elif _is_all_thought(completion) and not self.thinks and request.thought_tokens is None:
+                log.warning("%s thinks first: from now on it gets %d tokens for its thought", self.name, THOUGHT_TOKENS)
+                self.thinks = True
         if _is_all_thought(completion):
-            limit = self.output_limit(request)
             stopped = f"truncated at {limit} tokens, all of them thought; generation.thought_tokens gives more"
             completion = replace(completion, stopped=stopped)
         return completion
 
-    async def _complete(self, request: Request, emit: Emit) -> Completion:
-        wired = self.translate(request)
-        size = 0
-        own: BaseException | None = None
 
-        def emit_text(piece: str) -> None:
-            nonlocal size, own
-            size += len(piece) if isinstance(piece, str) else MAX_CHARS + 1
-            if size > MAX_CHARS:
-                raise ServerFault(f"the server sent no text, or more than {MAX_CHARS:,} characters", self.name)
-            try:
-                emit(piece)
-            except Exception as failure:
-                own = failure  # raised by a listener; the server is not at fault
-                raise
+@contextlib.contextmanager
+def checked_answer(model: str, emit: Emit = lambda piece: None) -> Iterator[Emit]:
+    """Yield `emit` with a check of each piece, and turn errors that an answer causes in the block into ModelErrors."""
+    size = 0
+    own: BaseException | None = None
 
+    def checked_emit(piece: str) -> None:
+        nonlocal size, own
+        size += len(piece) if isinstance(piece, str) else MAX_CHARS + 1
+        if size > MAX_CHARS:
+            raise ServerFault(f"the server sent no text, or more than {MAX_CHARS:,} characters", model)
         try:
-            async with asyncio.timeout(self.timeout):
-                return self.parse(await self.call(wired, emit_text), request)
-        except TimeoutError:
-            raise Unreachable("no answer in time", self.name) from None
-        except ModelError as problem:
-            if not problem.model and problem is not own:
-                problem.model, problem.args = self.name, (f"{self.name}: {problem}",)
+            emit(piece)
+        except Exception as failure:
+            own = failure  # raised by a listener; the server is not at fault
             raise
-        except UNREADABLE as problem:
-            if problem is own:
-                raise
-            raise unreadable(problem, self.name) from None
+
+    try:
+        yield checked_emit
+    except TimeoutError:
+        raise Unreachable("no answer in time", model) from None
+    except ModelError as problem:
+        if not problem.model and problem is not own:
+            problem.model, problem.args = model, (f"{model}: {problem}",)
+        raise
+    except UNREADABLE as problem:
+        if problem is own:
+            raise
+        raise unreadable(problem, model) from None
 
 
 def _is_all_thought(completion: Completion) -> bool:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from agentlab.core.errors import ModelError, ServerFault, Unreachable
+from agentlab.core.errors import ModelError, ServerFault
 from agentlab.core.vectors import Vectors, unit_rows
-from agentlab.models.openai_connection import Connection
-from agentlab.models.provider import UNREADABLE, unreadable
+from agentlab.models.openai_connection import STREAMED, Connection, read_pieces
+from agentlab.models.provider import checked_answer
 
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _BATCH = 256
@@ -32,39 +31,32 @@ class OpenAIEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions); raises the ModelErrors of a model."""
-        rows: list[list[float]] = []
-        for start in range(0, len(texts), _BATCH):
-            rows += await self._ask(texts[start : start + _BATCH])
-        if rows:
-            self.dimensions = len(rows[0])
-        return unit_rows(np.array(rows, dtype=np.float32).reshape(len(rows), self.dimensions))
+        parts = [await self._ask(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)]
+        if not parts:
+            return np.zeros((0, self.dimensions), dtype=np.float32)
+        self.dimensions = parts[0].shape[1]
+        return unit_rows(np.concatenate(parts))
 
-    async def _ask(self, texts: Sequence[str]) -> list[list[float]]:
+    async def _ask(self, texts: Sequence[str]) -> Vectors:
         # An empty input is refused with HTTP 400; a blank one is not.
         inputs = [text[:_MAX_CHARACTERS] or " " for text in texts]
         body: dict[str, Any] = {"model": self._model, "input": inputs, "encoding_format": "float"}
         if self._wanted is not None:
             body["dimensions"] = self._wanted
-        try:
-            async with asyncio.timeout(self._connection.timeout):
-                text = await self._connection.ask(self.name, "/embeddings", body, _read_all)
+        with checked_answer(self.name):
+            async with (
+                asyncio.timeout(self._connection.timeout),
+                self._connection.open(self.name, body) as client,
+                read_pieces(await client.post("/embeddings", body=body, **STREAMED)) as pieces,
+            ):
+                text = b"".join([piece async for piece in pieces])
             entries = sorted(json.loads(text)["data"], key=lambda row: row["index"])
-            rows = [[float(n) for n in row["embedding"]] for row in entries]
-        except TimeoutError:
-            raise Unreachable("no answer in time", self.name) from None
-        except UNREADABLE as problem:
-            raise unreadable(problem, self.name) from None
-        if not all(math.isfinite(number) for row in rows for number in row):
+            rows = np.array([row["embedding"] for row in entries], dtype=np.float32)
+        if not np.isfinite(rows).all():
             raise ServerFault("the server sent a vector with what is no number", self.name)
-        if len(rows) != len(inputs) or len({len(row) for row in rows}) != 1:
-            raise ModelError(
-                f"the server sent {len(rows)} vectors for {len(inputs)} texts, or of unequal length", self.name
-            )
+        if rows.ndim != 2 or len(rows) != len(inputs):
+            raise ModelError(f"the server sent {len(rows)} vectors for {len(inputs)} texts", self.name)
         return rows
 
     async def close(self) -> None:
         await self._connection.close()
-
-
-async def _read_all(pieces: AsyncIterator[bytes]) -> bytes:
-    return b"".join([piece async for piece in pieces])

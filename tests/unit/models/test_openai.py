@@ -124,6 +124,8 @@ async def test_errors_are_translated_and_never_show_the_key(response, error):
     with pytest.raises(error) as caught:
         await ask(response)
     assert type(caught.value) is error
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or error is UnreadableAnswer, "a server's words may quote the key"
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
     if error is RateLimited:

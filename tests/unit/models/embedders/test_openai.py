@@ -94,7 +94,7 @@ async def test_openai_takes_its_keys_in_turn_and_no_error_quotes_one(
     assert len(server) == 2
     with pytest.raises(ModelError, match="your key <key> is not welcome") as refused:
         await queued.embed(["only somebody else's"])
-    assert refused.value.__cause__ is None
+    assert refused.value.__cause__ is None and refused.value.__context__ is None
     await queued.close()
 
 
