@@ -77,7 +77,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
         while completion is None or (_is_all_thought(completion) and limit != self.output_limit(request)):
             limit, before = self.output_limit(request), completion
             wired = self.translate(request)
-            with checked_answer(self.name, emit) as checked_emit:
+            with checked_response(self.name, emit) as checked_emit:
                 async with asyncio.timeout(self.timeout):
                     completion = self.parse(await self.call(wired, checked_emit), request)
             if before is not None:
@@ -92,7 +92,7 @@ class Provider(ABC, Generic[WireRequest, WireResponse]):
 
 
 @contextlib.contextmanager
-def checked_answer(model: str, emit: Emit = lambda piece: None) -> Iterator[Emit]:
+def checked_response(model: str, emit: Emit = lambda piece: None) -> Iterator[Emit]:
     """Yield `emit` with a check of each piece, and turn errors that an answer causes in the block into ModelErrors."""
     size = 0
     own: BaseException | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from agentlab.core.errors import ModelError, ServerFault
 from agentlab.core.vectors import Vectors, unit_rows
 from agentlab.models.openai_connection import STREAMED, Connection, read_pieces
-from agentlab.models.provider import checked_answer
+from agentlab.models.provider import checked_response
 
 _DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
 _BATCH = 256
@@ -43,7 +43,7 @@ class OpenAIEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": inputs, "encoding_format": "float"}
         if self._wanted is not None:
             body["dimensions"] = self._wanted
-        with checked_answer(self.name):
+        with checked_response(self.name):
             async with (
                 asyncio.timeout(self._connection.timeout),
                 self._connection.open(self.name, body) as client,
