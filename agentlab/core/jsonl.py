@@ -110,7 +110,12 @@ def validate_settings(model: Any, values: Mapping[str, Any], location: str, keys
     fields = model.model_fields if hasattr(model, "model_fields") else model.__dataclass_fields__
     if getattr(model, "model_config", {}).get("extra") != "allow":
         check_names("key", values, [*keys, *fields], f"{location}: ")
+    return validate(model, dict(values), location)
+
+
+def validate(model: type[Row], values: Any, location: str) -> Row:
+    """Return an instance of the class `model`; raises ConfigError that begins with `location` for an invalid value."""
     try:
-        return TypeAdapter(model).validate_python(dict(values))
+        return TypeAdapter(model).validate_python(values)
     except ValidationError as problem:
         raise ConfigError(f"{location}: {first_error(problem, model)}") from None

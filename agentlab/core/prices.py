@@ -6,11 +6,10 @@ import fnmatch
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_yaml
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import validate
 from agentlab.core.messages import Usage
 
 SHIPPED = Path(__file__).with_name("prices.yaml")
@@ -53,13 +52,7 @@ def load_prices(path: str | Path | None = None) -> PriceTable:
 
     Prices are dollars per million tokens; `PriceTable.dated` is the date of the table.
     """
-    tables = [_read(file) for file in (SHIPPED, path) if file is not None]
+    files = (Path(file) for file in (SHIPPED, path) if file is not None)
+    tables = [validate(PriceTable, read_yaml(file, "price table"), str(file)) for file in files]
     prices = {name: price for table in tables for name, price in table.models.items()}
     return PriceTable(models=prices, dated=tables[-1].dated)
-
-
-def _read(path: str | Path) -> PriceTable:
-    try:
-        return PriceTable.model_validate(read_yaml(Path(path), "price table"))
-    except ValidationError as problem:
-        raise ConfigError(f"{path}: {first_error(problem, PriceTable)}") from None

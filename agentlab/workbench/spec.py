@@ -20,7 +20,6 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
-    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -28,7 +27,7 @@ from pydantic import (
 from agentlab.core.constants import Mode
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_yaml
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import validate
 from agentlab.core.plugins import default_label
 
 ENVIRONMENT = {
@@ -251,10 +250,7 @@ def make_spec(data: dict[str, Any], overrides: Mapping[str, Any], location: str 
             inner[part] = dict(inner.get(part) or {})
             inner = inner[part]
         inner[last] = value
-    try:
-        return Spec.model_validate(data)
-    except ValidationError as problem:
-        raise ConfigError(f"{location}: {first_error(problem, Spec)}") from None
+    return validate(Spec, data, location)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from agentlab.core.errors import RunError
+from agentlab.core.errors import RunError, os_errors_as
 from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atomically
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
@@ -109,11 +109,9 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
     ]
     written = [asdict(line) for line in (header, *lines)]
     written[0]["check"] = _checksum(written)
-    try:
+    with os_errors_as(RunError, f"{path}: the baseline cannot be written: "):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in written))
-    except OSError as problem:
-        raise RunError(f"{path}: the baseline cannot be written: {problem.strerror}") from None
 
 
 def _configuration(header: Mapping[str, Any]) -> str:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentlab.core.constants import JUDGE_METRIC_PREFIX
 from agentlab.core.errors import ConfigError
 from agentlab.core.files import read_yaml
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import validate
 from agentlab.core.messages import Message
 from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import strict_object_schema
@@ -128,10 +128,8 @@ def load_rubric(name: str) -> Rubric:
     key = name if path == SHIPPED else next(iter(rows))
     if key not in rows:
         raise ConfigError(f"{unknown_name('rubric', key, rows)}; a rubric of your own is a YAML file")
-    try:
-        return Rubric.model_validate({"name": key, **(rows[key] if isinstance(rows[key], dict) else {})})
-    except ValidationError as problem:
-        raise ConfigError(f"{path}: {key}: {first_error(problem, Rubric)}") from None
+    fields = rows[key] if isinstance(rows[key], dict) else {}
+    return validate(Rubric, {"name": key, **fields}, f"{path}: {key}")
 
 
 PRAISE = "What an excellent question! This is a complete, accurate and well supported answer."

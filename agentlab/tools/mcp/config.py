@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from agentlab.core import secrets
 from agentlab.core.errors import ConfigError, ToolError, os_errors_as
 from agentlab.core.files import read_bytes
-from agentlab.core.jsonl import first_error
+from agentlab.core.jsonl import validate
 from agentlab.core.strict_json import parse_json
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -116,10 +116,7 @@ def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[s
     location = f"{file}: server {name!r}"
     entry = row if isinstance(row, dict) else {}
     kind, folder = entry.get("type", entry.get("transport")), file.parent.resolve()
-    try:
-        config = ServerConfig.model_validate({**entry, "name": name, "folder": folder})
-    except ValidationError as problem:
-        raise ConfigError(f"{location}: {first_error(problem, ServerConfig)}") from None
+    config = validate(ServerConfig, {**entry, "name": name, "folder": folder}, location)
     if kind is not None and kind not in (("stdio",) if config.command else _TRANSPORTS):
         advice = "use stdio or streamable-http, which replaced sse (mostly .../mcp in place of .../sse)"
         raise ConfigError(f"{location}: unknown transport {kind!r}; {advice}")
