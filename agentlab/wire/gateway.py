@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from agentlab.wire.keys import (
     result_key,
     text_key,
 )
-from agentlab.wire.queue import QueuedEmbedder, QueuedModel, Timed
+from agentlab.wire.queue import QueuedEmbedder, QueuedModel
 from agentlab.wire.recorder import Recorder
 from agentlab.wire.recording_schema import encode_vector
 from agentlab.wire.response_validation import validate_completion
@@ -130,8 +130,8 @@ class Gateway:
                     async with self.recorder.single_flight.join(identity.in_flight_key) as flight:
                         if not (joined := flight.done()):
                             flight.set_result(await self.model.ask(lambda m: m.complete(request, call.say), *terms))
-                    timed: Timed[Completion] = flight.result()
-                    completion, invalid_usage = validate_completion(timed.result, self.name)
+                    timed: CallResult[Any] = flight.result()
+                    completion, invalid_usage = validate_completion(timed.value, self.name)
                     break
                 except Exception as failure:
                     if identity.recorded is not None and isinstance(failure, _PERMANENT_ERRORS):
@@ -141,9 +141,9 @@ class Gateway:
                 emit(completion.message.text)
         except (asyncio.CancelledError, Exception) as failure:
             return self._failed_result(failure, call, identity, site)
-        result = CallResult(
+        result = replace(
+            timed,
             value=completion,
-            seconds=timed.seconds,
             waited=call.lost_seconds + timed.waited,
             attempt=call.number,
             origin="replay" if joined else "live",
@@ -186,9 +186,11 @@ class Gateway:
             with_former = replace(request, max_tokens=self.recorder.former_max_tokens)
             former = normalise_request(self.name, endpoint, with_former, self.epoch)
             recorded = former if self.recorder.look_up(former.key(occurrence)) is not None else recorded
+        # The hash of a request is a good part of the time of its replay.
+        key = first_key if occurrence == 0 and not self.recorder.former_max_tokens else recorded.key(occurrence)
         at = (self.flow, self.conversation, site.turn)
         entry = {"kind": "completion", "request": recorded.fields, "repeat": occurrence, "at": at}
-        return _RequestIdentity(first_key, recorded.key(occurrence), entry, recorded)
+        return _RequestIdentity(first_key, key, entry, recorded)
 
     def _miss(self, request: Request, identity: _RequestIdentity) -> errors.NotRecorded | None:
         """Return the reason of a recording miss; raises NotRecorded in a replay, which must not call the model."""
@@ -239,9 +241,10 @@ class Gateway:
             f"the query {shorten(text)!r} was never embedded by {embedder.name}", "query embedding"
         )
 
-        async def compute() -> Timed[Row]:
-            vectors, seconds, waited = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
-            return Timed({**about, "vector": encode_vector(vectors[0])}, seconds, attempts.lost_seconds + waited)
+        async def compute() -> CallResult[Row]:
+            timed: CallResult[Any] = await attempts.run(lambda: embedder.ask(lambda model: model.embed([text])))
+            row = {**about, "vector": encode_vector(cast("np.ndarray", timed.value)[0])}
+            return replace(timed, value=row, waited=attempts.lost_seconds + timed.waited)
 
         key = text_key("embedding", embedder.name, text, endpoint)
         result = await self._look_up_or_fetch((key,), missing, compute)
@@ -257,13 +260,13 @@ class Gateway:
         if self.recorder.always_asks:
             facts = self._numbered_facts(kind, facts)
 
-        async def call() -> Timed[Row]:
+        async def call() -> CallResult[Row]:
             started = time.perf_counter()
             try:
                 row = {"of": kind, "facts": facts, "value": sanitise(await ask())}
             except errors.ToolError as failure:
                 row = {"of": f"failed {kind}", "facts": facts, "value": None, "error": str(failure)}
-            return Timed({"kind": "result", **row}, round(time.perf_counter() - started, 6))
+            return CallResult(value={"kind": "result", **row}, seconds=round(time.perf_counter() - started, 6))
 
         keys = _result_keys(kind, facts)
         result = await self._look_up_or_fetch(keys, missing, call)
@@ -284,7 +287,7 @@ class Gateway:
         return numbered(self.recorder.next_occurrence(lambda count: _result_keys(kind, numbered(count))))
 
     async def _look_up_or_fetch(
-        self, keys: tuple[str, ...], missing: errors.NotRecorded, call: Callable[[], Awaitable[Timed[Row]]]
+        self, keys: tuple[str, ...], missing: errors.NotRecorded, call: Callable[[], Awaitable[CallResult[Row]]]
     ) -> CallResult[Any]:
         """Return the entry under one of `keys`, or record the result of `call`: an error under the last key."""
         is_replay = self.recorder.mode == "replay"
@@ -298,12 +301,11 @@ class Gateway:
                 if not (joined := flight.done()):
                     flight.set_result(await call())
             timed = flight.result()
-            row = {**timed.result, "seconds": timed.seconds}
+            row = {**timed.value, "seconds": timed.seconds}
             entry = self.recorder.record(keys[-1] if "error" in row else keys[0], row)
         except Exception as failure:
             return _failed(failure)
-        origin = "replay" if joined else "live"
-        return CallResult(value=entry, seconds=entry.seconds, waited=timed.waited, origin=origin)
+        return replace(timed, value=entry, seconds=entry.seconds, origin="replay" if joined else "live")
 
     def recorded_duration(self, work: Any, seconds: float) -> tuple[float, str]:
         """Return the recorded or measured seconds of work in this process, and their origin.

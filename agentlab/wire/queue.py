@@ -11,10 +11,10 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agentlab.core.errors import ConfigError, ModelUnavailable, RateLimited, Unreachable
-from agentlab.core.protocols import Embedder, Model
+from agentlab.core.protocols import CallResult, Embedder, Model
 from agentlab.wire.limits import CURRENT, RateLimiter
 from agentlab.wire.retries import Attempts
 
@@ -58,13 +58,6 @@ class SingleFlight:
         finally:
             flight.cancel()  # does nothing if it has a result
             del self._in_flight[key]
-
-
-class Timed(NamedTuple, Generic[T]):
-    result: T
-    seconds: float
-    """Rounded to microseconds, as in recordings."""
-    waited: float = 0.0
 
 
 @dataclass(eq=False)
@@ -113,7 +106,7 @@ class LazyService(Generic[C]):
         tokens: int = 0,
         mark_sent: Callable[[], None] = lambda: None,
         within: float | None = None,
-    ) -> Timed[T]:
+    ) -> CallResult[T]:
         """Wait until `flow` may call, then return the timed result of `work` on the model or embedder.
 
         `mark_sent` is called when the work starts. Raises Unreachable after `within` seconds of work.
@@ -142,7 +135,7 @@ class LazyService(Generic[C]):
                 CURRENT.set(None)
                 if ticket is not None:
                     ticket.limiter.release(ticket, **outcome)
-        return Timed(result, round(time.perf_counter() - started, 6), started - queued)
+        return CallResult(value=result, seconds=round(time.perf_counter() - started, 6), waited=started - queued)
 
     async def close(self) -> None:
         """Close the model or embedder if it is connected."""
