@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from agentlab.core.constants import MEMORY_UNAVAILABLE
 from agentlab.core.errors import MemoryUnavailable, ModelError
 from agentlab.core.events import MemoryOp, Phase
 from agentlab.core.messages import AddResult, Fact
@@ -63,6 +64,14 @@ class MemoryVerbs(Traced):
             fact = await self.memory.update(fact_id, text, vector, created=self.now, new_id=self._new_fact)
             facts["facts"], facts["written"] = (() if fact is None else (fact,)), fact is not None
         return fact
+
+    @contextlib.contextmanager
+    def continue_without_memory(self) -> Iterator[None]:
+        """End this block if the memory is unavailable, and send a notice."""
+        try:
+            yield
+        except MemoryUnavailable as problem:
+            self.notify(MEMORY_UNAVAILABLE, str(problem))
 
     def _new_fact(self) -> str:
         """Return a new id, made of the time and a number, so that no later chat reuses the id of a deleted fact.

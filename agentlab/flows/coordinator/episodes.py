@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentlab.core.constants import MEMORY_UNAVAILABLE
-from agentlab.core.errors import MemoryUnavailable
 from agentlab.core.events import Phase
 from agentlab.core.messages import Fact, Message
 from agentlab.flows.coordinator.memory_gate import states_a_fact
@@ -53,18 +51,15 @@ class Episodes:
 
     async def build_context(self, prompt: str, session: Session) -> str:
         """Return the facts nearest to the prompt on one line."""
-        facts: Sequence[Fact]
+        facts: Sequence[Fact] = ()
         max_facts = self.settings.memory_facts
         if self._prefetched is not None or self.settings.memory_read == "stream":
             prefetched = (self._prefetched or {}).values()
             facts = self._distinct(sorted(prefetched, key=lambda fact: (-(fact.score or 0.0), fact.id)))[:max_facts]
             session.decide("memories", "found before", f"{len(facts)} facts")
         else:
-            try:
+            with session.continue_without_memory():
                 facts = self._distinct(await session.recall(prompt, top_k=max_facts))
-            except MemoryUnavailable as problem:
-                session.notify(MEMORY_UNAVAILABLE, str(problem))
-                facts = ()
         # On one line without brackets, a memory cannot end the context and continue as the user.
         return "; ".join(" ".join(fact.text.split()).replace("[", "(").replace("]", ")") for fact in facts)
 
@@ -86,11 +81,8 @@ class Episodes:
             return await reply
 
         async def stream() -> str:
-            with session.step("stream_memories"):
-                try:
-                    await self._search_memories((prompt,), session)
-                except MemoryUnavailable as problem:
-                    session.notify(MEMORY_UNAVAILABLE, str(problem))
+            with session.step("stream_memories"), session.continue_without_memory():
+                await self._search_memories((prompt,), session)
             return ""
 
         text, _ = await session.parallel(reply, stream())

@@ -24,8 +24,8 @@ from annotated_types import Ge, Le
 from msgspec.structs import replace
 from pydantic import AfterValidator
 
-from agentlab.core.constants import FINAL_MEMORY, MEMORY_TOOLS, MEMORY_UNAVAILABLE, SAVE_MEMORY, UPDATE_MEMORY
-from agentlab.core.errors import MemoryUnavailable, ModelError
+from agentlab.core.constants import FINAL_MEMORY, MEMORY_TOOLS, SAVE_MEMORY, UPDATE_MEMORY
+from agentlab.core.errors import ModelError
 from agentlab.core.messages import Fact, Message, Reply, ToolCall, ToolSpec, UserTurn
 from agentlab.core.protocols import NEAR_THRESHOLD, RELEVANCE_THRESHOLD
 from agentlab.flows.text_files import read_file, read_texts
@@ -176,11 +176,8 @@ async def _prepare_turn(profile: Profile, turn: UserTurn, session: Session) -> P
     settings: TwoStepSettings = session.settings
     facts: tuple[Fact, ...] = ()
     if settings.automatic_memory:
-        with session.step("automatic_memory"):
-            try:
-                facts = await session.recall(turn.text, top_k=settings.memory_facts)
-            except MemoryUnavailable as problem:
-                session.notify(MEMORY_UNAVAILABLE, str(problem))
+        with session.step("automatic_memory"), session.continue_without_memory():
+            facts = await session.recall(turn.text, top_k=settings.memory_facts)
     earlier = session.load_conversation(settings.history) if settings.history else ()
     # Start with a user message: a reply or tool result without its question would confuse the model.
     earlier = tuple(itertools.dropwhile(lambda message: message.role != "user", earlier))
