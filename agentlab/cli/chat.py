@@ -24,7 +24,7 @@ from agentlab.cli.interrupts import Interrupts
 from agentlab.cli.pinning import pin_hub_files
 from agentlab.cli.progress import fetch
 from agentlab.core import plugins
-from agentlab.core.errors import AgentlabError, ConfigError
+from agentlab.core.errors import AgentlabError, ConfigError, os_errors_as
 from agentlab.core.escaping import one_line
 from agentlab.core.events import shorten
 from agentlab.core.trace import format_totals, turn_index
@@ -324,14 +324,13 @@ def _speaker(text: str) -> tuple[str, str]:
 
 def _claim(folder: Path, stack: ExitStack) -> None:
     """Lock the folder for this chat and write its log there; raises ConfigError if another chat uses it."""
-    try:
+    with os_errors_as(ConfigError, f"{folder}: cannot store the conversation here (", ")"):
         folder.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
+        try:
+            stack.enter_context(FileLock(folder / ".chat.lock", timeout=0))
+        except Timeout:
+            raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
         stack.enter_context(run_log("chat.log", logging.INFO))(folder)
-    except Timeout:
-        raise ConfigError(f"another chat uses {folder}; end it, or name another folder: --memory FOLDER") from None
-    except OSError as problem:
-        raise ConfigError(f"{folder}: cannot store the conversation here ({problem.strerror or problem})") from None
 
 
 def _reader() -> Callable[[], str]:

@@ -107,13 +107,12 @@ class RecordingsFile:
         Raises ConfigError if that fails.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock:
-                if self.path.exists() or self.path.is_symlink():
-                    truncate_partial_line(self.path)
-                self._read_appended()
-        except OSError as problem:
-            raise ConfigError(f"cannot write recordings to {self.path}: {problem.strerror}") from None
+            with os_errors_as(ConfigError, f"cannot write recordings to {self.path}: "):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self._lock:
+                    if self.path.exists() or self.path.is_symlink():
+                        truncate_partial_line(self.path)
+                    self._read_appended()
         except ValueError as problem:
             raise ConfigError(f"cannot write recordings to {self.path}: it holds {problem}") from None
 

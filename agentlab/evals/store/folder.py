@@ -245,14 +245,13 @@ class RunFolder:
 
     def read_json(self, name: str, missing: str) -> Any:
         """Return the JSON of a file; raises RunError if it cannot be read, with `missing` if it does not exist."""
-        try:
-            return parse_json(self._open_file(self.path / name, MAX_USER_FILE_BYTES).at().read(MAX_USER_FILE_BYTES))
-        except (FileNotFoundError, NotADirectoryError):
-            raise RunError(f"{self.path}{missing}") from None
-        except OSError as problem:
-            raise RunError(f"{self.path / name} cannot be read: {problem.strerror}") from None
-        except ValueError as problem:
-            raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
+        with os_errors_as(RunError, f"{self.path / name} cannot be read: "):
+            try:
+                return parse_json(self._open_file(self.path / name, MAX_USER_FILE_BYTES).at().read(MAX_USER_FILE_BYTES))
+            except (FileNotFoundError, NotADirectoryError):
+                raise RunError(f"{self.path}{missing}") from None
+            except ValueError as problem:
+                raise RunError(f"{self.path / name} cannot be read: {problem}; {_DAMAGED}") from None
 
     def _open_file(self, path: Path, max_bytes: int = MAX_STREAMED_FILE_BYTES) -> ReadOnlyFile:
         if path not in self._open_files:
@@ -323,15 +322,14 @@ def lock_run_folder(path: Path, seconds: float = 0.0) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     with contextlib.ExitStack() as lock:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock.enter_context(FileLock(path / LOCK, timeout=seconds))
-        except Timeout:
-            raise RunError(f"another run uses {path}; wait for it or choose another --out") from None
-        except (FileExistsError, NotADirectoryError):
-            raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
-        except OSError as problem:
-            raise RunError(f"{path} cannot be a run folder: {problem.strerror}") from None
+        with os_errors_as(RunError, f"{path} cannot be a run folder: "):
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(FileLock(path / LOCK, timeout=seconds))
+            except Timeout:
+                raise RunError(f"another run uses {path}; wait for it or choose another --out") from None
+            except (FileExistsError, NotADirectoryError):
+                raise RunError(f"{path} cannot be a run folder: a file is in the way") from None
         yield
 
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentlab.core.errors import ConfigError, ModelUnavailable, needs
 from agentlab.core.messages import Passage
-from agentlab.core.plugins import unknown_name
+from agentlab.core.plugins import check_names
 from agentlab.core.protocols import Embedder, Index
 from agentlab.core.scratch import process_temp_folder
 from agentlab.data.documents import Document
@@ -207,8 +207,7 @@ class ChromaIndex:
         self._client = self._open_server() if self._settings.path.startswith("http") else self._open_copy()
         names = [collection.name for collection in self._client.list_collections()]
         name = self._settings.collection or (names[0] if len(names) == 1 else "")
-        if name not in names:
-            raise ConfigError(f"retrieval.collection: {unknown_name('collection', name, names)}")
+        check_names("collection", [name], names, "retrieval.collection: ")
         return self._client.get_collection(name, embedding_function=None)
 
     def _open_server(self) -> Any:
@@ -248,8 +247,8 @@ class ChromaIndex:
         if not texts:
             raise ConfigError(f"collection {name!r} has no record with a text")
         metadata = rows["metadatas"][0] or {}
-        if key is not None and key not in metadata:
-            raise ConfigError(f"retrieval.doc_id: {unknown_name(f'metadata of collection {name!r}', key, metadata)}")
+        if key is not None:
+            check_names(f"metadata of collection {name!r}", [key], metadata, "retrieval.doc_id: ")
         stored = np.array([v for v, text in zip(rows["embeddings"], rows["documents"], strict=True) if text])
         vectors = await self.embedder.embed(texts)
         mine = f"the embedder {self.embedder.name}"
