@@ -110,7 +110,7 @@ def server_and_keys(
             " another compatible server"
         )
     if address and not re.match(r"https?://[^/]", address):
-        raise ConfigError(f"the address {address!r} of {provider} is not an http:// or https:// address")
+        raise ConfigError(f"the address {address!r} of {provider} ({upper}_BASE_URL) is not an http:// or https:// one")
     secrets.register(keys, f"a key of {provider}")
     return address, shared_ring(provider, keys or ("none",))
 
