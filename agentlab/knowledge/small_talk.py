@@ -21,14 +21,7 @@ MAX_OTHER_WORDS = 6
 _WORDS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _COURTESY = frozenset(" ".join(_WORDS["spaced"]).split())
 _COURTESY_UNSPACED = re.compile("|".join(_WORDS["unspaced"]))
-_ASKS = re.compile(
-    r"[?\uff1f\u061f\u037e\u055e]|^(?:\W*(?:and|but|so|then|ok|okay|please|well)\b)*\W*"
-    r"(?:who|what|when|where|which|why|how|whose|is|are|was"
-    r"|were|do|does|did|can|could|may|might|must|shall|should|will|would|has|have|had|tell|explain|show|give|list|find"
-    r"|describe|compare|summari[sz]e|say|name|search|look)\b"
-    r"|\b(?:please|tell me|show me|explain|what about|how about|sum up|summari[sz]e|remind me|question about)\b",
-    re.IGNORECASE,
-)
+_ASKS = re.compile(_WORDS["asks"], re.IGNORECASE)
 _EDGES = ".,!…:()'\"*¡¿"
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
