@@ -1,14 +1,14 @@
-"""Separates replies that decline from replies that answer, sentence by sentence.
+"""Separates replies that decline from replies that answer, by the evidence of their sentences.
 
 declines("The documents do not say.")                            # True, by wording alone
-read_reply("The documents do not say.", votes).verdict           # "declines": wording and embedder agree
+read_reply("The documents do not say.", votes).verdict           # "declines": wording and votes are clear together
 read_reply("Luis, 42.").verdict                                  # "answers"
 read_reply("Das steht nirgends.").verdict                        # "not decided": no embedder for German
 
-`refusal.yaml` has the phrases of ten languages and the weights that turn a sentence's vector into a vote. Wording and
-embedder have to agree, else the reply is not decided. Without an embedder wording alone decides English replies if it
-is sure. `evals/bench/labels.py` measures the verdicts by language and makes the list of languages that decide;
-`evals/bench/refusal_weights.py` makes the weights.
+`refusal.yaml` has the phrases of ten languages, and weights that turn the wording and the vector of a sentence into
+evidence. A reply is decided if the mean of its sentences is clear; an English one declines only with a phrase that
+refuses. Without an embedder wording alone decides English replies. `evals/bench/labels.py` measures the verdicts by
+language and makes the list of languages that decide; `evals/bench/refusal_weights.py` makes the weights.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TA
 """Embedder -> weights of a sentence's vector and, last, the constant, shape (d + 1,)."""
 MAX_BARE_WORDS = 5
 """Maximum words of a reply that may be a name or a number in any language."""
-MARGIN = 1.0
-"""An embedder whose vote against the wording is at most this still agrees."""
-WHOLE_MARGIN = 0.75
-"""Minimum vote for an answer on a whole reply that is not in English."""
-MIN_CLAIMS = 3
-"""A reply that also contains refusals needs this many sentences that answer, by wording and embedder."""
+WORDING = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["wording"].items()}
+"""Weights of `features`: beside an English embedder, beside the multilingual one, and alone."""
+ALONE: float = _TABLES["alone"]
+"""Constant of wording alone."""
+BOUNDS = _TABLES["bounds"]
+"""Mean evidence, in log-odds, up to which a reply answers, and from which it declines."""
 MAX_SENTENCES = 4
-"""Maximum sentences of a reply that the embedder reads; a long reply shows its kind early."""
+"""Maximum sentences of each kind that are read; a long reply shows its kind early."""
 
 
 class Reading(NamedTuple):
@@ -89,20 +89,30 @@ def read_reply(text: str, votes: Votes | None = None) -> Reading:
     votes = votes if language == ENGLISH else _multilingual_votes()
     if language not in VALIDATED or (votes is None and language != ENGLISH):
         return Reading("not decided", f"not decided: not validated for replies in {language}")
-    how, votes = ("", votes) if votes else (", by its wording", _votes_by_wording)
-    refusals, claimed = _read_sentences(text, language)
-    margin = MARGIN if language == ENGLISH else 0.0
-    agreed = int((votes(claimed[:MAX_SENTENCES]) < margin).sum()) if claimed else 0
-    refuses = bool(refusals) and bool((votes(refusals[:MAX_SENTENCES]) > -margin).any())
-    # The multilingual embedder also reads the whole reply.
-    whole = -WHOLE_MARGIN if language == ENGLISH else float(votes([text])[0])
-    if refuses and (not claimed or (whole > 0 and len(claimed) < MIN_CLAIMS)):
+    sentences = sentences_of(text, language)
+    how, kind = ("", "en" if language == ENGLISH else "others") if votes else (", by its wording", "alone")
+    wording = float((features(sentences, language, kind) @ WORDING[kind]).mean()) if sentences else 0.0
+    voted = float(votes(sentences).mean()) if votes and sentences else ALONE
+    (least, most), evidence = BOUNDS[kind], wording + voted
+    if evidence >= most and (language != ENGLISH or any(_refuses(each, ENGLISH) for each in sentences)):
         return Reading("declines", f"the reply declines{how}")
-    if agreed >= MIN_CLAIMS or (whole <= -WHOLE_MARGIN and claimed and agreed == len(claimed) and not refusals):
+    if evidence <= least:
         return Reading("answers", f"the reply answers{how}")
-    return Reading(
-        "not decided", f"not decided: wording{' alone is not sure' if how else ' and embedder do not agree'}"
-    )
+    problem = "wording alone is not sure" if how else "wording and embedder do not agree"
+    return Reading("not decided", f"not decided: {problem}")
+
+
+def sentences_of(text: str, language: str) -> list[str]:
+    """Return the sentences by which a reply is read: the first that refuse by wording, and the first of the others."""
+    refusals, claimed = _read_sentences(text, language)
+    return [*refusals[:MAX_SENTENCES], *claimed[:MAX_SENTENCES]]
+
+
+def features(sentences: Sequence[str], language: str, kind: str) -> np.ndarray:
+    """Return the wording of n sentences as numbers 0 and 1, shape (n, f), for a kind of weights in `WORDING`."""
+    plain, patterns = [*map(_plain, sentences)], _TABLES["features"]["others" if kind == "others" else "en"]
+    columns = [[re.search(pattern, text) is not None for text in plain] for pattern in patterns]
+    return np.array([[_refuses(sentence, language) for sentence in sentences], *columns], dtype=float).T
 
 
 def language_of(text: str) -> str:
@@ -143,14 +153,6 @@ def _read_sentences(text: str, language: str) -> tuple[list[str], list[str]]:
     sentences = [sentence for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
     refusals = [sentence for sentence in sentences if _refuses(sentence, language)]
     return refusals, [each for each in sentences if each not in refusals and not _fills(each)]
-
-
-def _votes_by_wording(sentences: Sequence[str]) -> np.ndarray:
-    """Return votes of English wording: for refusals that name speaker or sources, and for sentences that deny."""
-    names = ["sources" if _refuses(sentence, ENGLISH) else "denials" for sentence in sentences]
-    plain = [_CONDITION.sub("", _plain(sentence)) for sentence in sentences]
-    votes = [_pattern(name).search(text) is not None for name, text in zip(names, plain, strict=True)]
-    return np.where(votes, MARGIN, -MARGIN)
 
 
 def _refuses(sentence: str, language: str) -> bool:

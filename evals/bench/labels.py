@@ -1,4 +1,4 @@
-"""Grades four decisions by wording on labelled texts of two authors, by language, beside the older rule.
+"""Grades four decisions by wording on labelled texts, by language, beside the older rule.
 
     python evals/bench/labels.py                            # the texts that the rules' authors had not seen
     python evals/bench/labels.py --half held                # those of an earlier author, which are read by now
@@ -65,49 +65,45 @@ MIN_KAPPA, MIN_REPLIES = 0.6, 30
 """Below this kappa, on at least this many replies, the verdicts of a language decide nothing."""
 KINDS = """## First figures, and kinds of failures
 
-These are the figures on the unseen part, before anybody who changes the rules had read it. The figures above are
-those of today: kinds of bugs were mended afterwards, so they prove less.
+A third author wrote 400 replies and 300 pairs. The code before their texts were read had these figures on all of them:
 
 | decision | first |
 | --- | ---: |
-| facts stored | 97/99 |
-| questions searched | 100/100 |
-| questions not stored | 57/78 |
-| courtesy not searched | 33/43 |
-| refusals, English, with an embedder | 38/60 decided, kappa 0.59 |
-| refusals, English, by wording alone | 29/60 decided, kappa 0.58 |
-| refusals, other languages, with the extra `languages` | 161/270 decided, kappa 0.50 |
-| pairs, English | 57/60 decided, kappa 0.75 |
-| pairs, other languages | 151/240 decided, kappa 0.64 |
+| refusals, English, with an embedder | 169/220 decided, kappa 0.68 |
+| refusals, English, by wording alone | 137/220 decided, kappa 0.86 |
+| refusals, other languages, with the extra `languages` | 90/180 decided, kappa 0.91 |
+| pairs, English | 113/120 decided, kappa 0.49 |
+| pairs, other languages | 124/180 decided, kappa 0.58 |
 
-With the extra, kappa on held and unseen part together is under 0.6 in pt, ru and ar (0.54, 0.55, 0.47), so they do not
-decide.
+Then a hash of the question divided the texts. One half was read, and rules and weights were made with it. The other
+half is the unseen part above: graded three times for refusals and five for pairs while the rules changed, never read.
+Messages have no third author: those above were read.
 
-An earlier author, in the same way: pairs of the held part had kappa 0.63 on 261 of 271; its facts 99/110 stored. The
-held part is read by now, and the rules fit it better than texts of another author (`--half held`).
+A second author, in the same way, first: refusals 38/60 decided with kappa 0.59 in English and 161/270 with 0.50 in
+others, pairs 208/300 with 0.67, facts stored 97/99, questions not stored 57/78.
 
 Messages.
 
-* Mended: a verb without its subject; a fact inside the only clause of a question, if it names health, family or "with
-  my ..."; words between `why` and its verb; laughter, abbreviations and wishes.
-* Open: other facts inside the only clause of a question; praise that tells a story; questions in Chinese and Japanese
-  with the question word inside and no mark.
+* Mended: questions with a misspelled or contracted question word, or whose verb follows `what` or `who`.
+* Open: keywords without a mark; praise that tells a story; Chinese and Japanese questions without a mark.
 
 Replies.
 
-* Mended: English wording alone decided each reply; now it leaves those open that are neither a plain refusal nor free
-  of denials. In other languages an answer needs a clear vote on the whole reply.
-* Open: a sentence that answers and then says what is missing (`X; the report does not say when`); refusals in an image
-  (`there's a gap`, `not a word`).
+* Mended: rules and a vote had to agree in each sentence. Now wording is evidence beside the vector, and the mean over
+  the sentences decides. An English refusal also needs a sentence that refuses by wording. The weights come from 2,933
+  sentences and the read replies of all authors; without an author's rows, kappa on them is 0.65 to 1.00.
+* Open: long answers that open with what is missing; refusals by an image.
 
 Pairs.
 
-* Mended: "The web cannot be searched" is no "no"; a number of things is no number of another unit; a yes with another
-  value; another colour, side or label; one and a half, quarters of an hour, ordinals and months in other languages;
-  option letters in Chinese, Japanese and after a foreign "not".
-* Mended by not deciding: words in other languages that are not all there, or that one side alone denies.
-* Open: the right word as part of another statement (`X, ahead of Y`); units without an entry; colloquial amounts;
-  English lists with an item missing. The judge of LoCoMo calls 4 of 5 such lists right.
+* Mended: scales of temperature, pressure, speed and area; rates of another period; bounds (`under 18`);
+  `anywhere but X`; relatives with the same family name; labels exchanged within a list; a yes before a condition with
+  "no".
+* Mended by not deciding: a part of a list outside English; "every six months" beside "twice a year".
+* Tried and dropped: a long reply without a word of the reference as not decided. It is a paraphrase in labelled
+  pairs, and almost always wrong in runs.
+* Open: paraphrased causes; the right word in a clause about somebody else; English lists with an item missing. The
+  judge of LoCoMo calls 4 of 5 such lists right.
 """
 
 

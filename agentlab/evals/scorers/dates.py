@@ -88,5 +88,4 @@ def _shift(span: Span, unit: str, side: str) -> Span:
         day = first - timedelta(back) if side == "before" else last + timedelta(ahead)
         return day, day
     length = timedelta(_LENGTH[unit.removesuffix("s")])
-    one_day = timedelta(1)
-    return (first - length, first - one_day) if side == "before" else (last + one_day, last + length)
+    return (first - length, first - timedelta(1)) if side == "before" else (last + timedelta(1), last + length)

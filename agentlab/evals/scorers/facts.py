@@ -15,14 +15,11 @@ separated in 126 of 132 cases (117 by cosine alone). With another embedder the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from agentlab.data.conversations import Turn
 from agentlab.evals.scorers.words import f1, normalise
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from agentlab.data.conversations import Turn
 
 MIN_COSINE = 0.5
 MIN_TOKEN_F1 = 0.8

@@ -29,9 +29,8 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
-    recalled = [
-        fact for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall" for fact in event.facts
-    ]
+    recalls = (event for event in outcome.events if isinstance(event, MemoryOp) and event.op == "recall")
+    recalled = [fact for event in recalls for fact in event.facts]
     if _evidence_turns(turn):
         origins = _origins(outcome)
         turn_ids = [origins.get(fact.id) or {fact.id} for fact in recalled]

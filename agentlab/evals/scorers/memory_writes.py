@@ -47,8 +47,7 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
         "memory_write_precision": Score(value=len(stating) / len(written) if written else 0.0, reason=reason),
         "memory_write_recall": Score(value=n_stated / len(expected), reason=reason),
     }
-    updates = _updates(turn)
-    if updates:
+    if updates := _updates(turn):
         stored = list(_stored_texts(outcome).values())
         stale = [
             stored[position]

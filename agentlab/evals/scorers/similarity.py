@@ -19,7 +19,5 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     vectors = outcome.embed([reply, *turn.reference_answers])
     similarities = vectors[1:] @ vectors[0]
     best = int(similarities.argmax())
-    value = min(1.0, max(0.0, float(similarities[best])))
-    return {
-        "semantic_similarity": Score(value=value, reason=f"nearest reference: {turn.reference_answers[best][:120]}")
-    }
+    reason = f"nearest reference: {turn.reference_answers[best][:120]}"
+    return {"semantic_similarity": Score(value=min(1.0, max(0.0, float(similarities[best]))), reason=reason)}

@@ -76,8 +76,7 @@ def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
         return {**scores, "no_call_accuracy": Score(value=float(not calls), reason=reason)}
     scores["tool_precision"] = Score(value=right / len(calls) if calls else 0.0, reason=reason)
     scores["tool_recall"] = Score(value=right / len(expected), reason=reason)
-    checkable = [call for call in expected if call.arguments_visible_in_context]
-    if checkable:
+    if checkable := [call for call in expected if call.arguments_visible_in_context]:
         defaults = {tool.name: _defaults(tool.parameters) for tool in outcome.tools}
         fits = np.array([[_fits(c, e, defaults.get(e.name, {})) for c in calls] for e in checkable])
         # Assign each call to at most one expected call, so that as many as possible match.
@@ -130,11 +129,8 @@ def _fits(call: ToolCall, expected: ExpectedCall, defaults: Mapping[str, Any]) -
             right = may_be_missing or (name in defaults and canonical(defaults[name]) in values)
         if not right:
             return False
-    return all(
-        name in defaults and canonical(value) == canonical(defaults[name])
-        for name, value in given.items()
-        if name not in expected.accepted_arguments
-    )
+    others = {name: value for name, value in given.items() if name not in expected.accepted_arguments}
+    return all(name in defaults and canonical(value) == canonical(defaults[name]) for name, value in others.items())
 
 
 def canonical(value: Any) -> Any:

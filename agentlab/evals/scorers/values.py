@@ -44,6 +44,9 @@ class Value(NamedTuple):
     def equals(self, other: Value) -> bool:
         """Return True if both may mean the same; a number alone has any unit, and a third is 33 percent."""
         dimensions = {self.dimension, other.dimension}
+        if dimensions == {"degc", "degf"}:
+            in_celsius, in_fahrenheit = sorted((self, other))
+            return any(abs(c * 1.8 + 32 - f) <= 1 for c in in_celsius.readings for f in in_fahrenheit.readings)
         if len(dimensions) > 1 and ("" not in dimensions or "weekday" in dimensions):
             return False
         if ("", 1.0) in (self[:2], other[:2]) and set(self.readings) & set(other.readings):

@@ -8,6 +8,7 @@ Chinese or Japanese character is a token. Only English articles are removed.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import string
 import unicodedata
@@ -42,23 +43,15 @@ def best_score(turn: Turn, similarity: Callable[[str], float | None]) -> Score:
     return Score(value=decided[best], reason=nearest)
 
 
-class _WithoutPunctuation(dict[int, int | None]):
-    """Table for `str.translate` that looks each character up in Unicode once."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        dropped = character in string.punctuation or unicodedata.category(character).startswith("P")
-        self[code] = mapped = None if dropped else code
-        return mapped
-
-
-_PLAIN = _WithoutPunctuation()
+@functools.cache
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 @functools.lru_cache(maxsize=32)  # several scorers of a turn compare the same texts
 def normalise(text: str) -> str:
     """Return the text in lower case without punctuation and articles, tokens separated by one space."""
-    plain = unicodedata.normalize("NFC", text).lower().translate(_PLAIN)
+    plain = "".join(itertools.filterfalse(_is_punctuation, unicodedata.normalize("NFC", text).lower()))
     return " ".join(_UNSPACED.sub(r" \1 ", _ARTICLES.sub(" ", plain)).split())
 
 

@@ -31,6 +31,7 @@ def graded(reply: str, *references: str) -> float | None:
         ("1/2", "It is 0.5.", "It is 12."),
         ("1000000", "1e6", "1e5"),
         ("10^6", "1.5 million or 1,000,000", "1.5 million"),
+        ("1500000", "1.5 million", "15 million"),
         ("42", r"So $\boxed{42}$.", r"42 is wrong: \boxed{24}"),
         ("42", "4\u200b2", "4 2"),
         ("42", "\uff14\uff12", "\uff12\uff14"),
@@ -43,6 +44,10 @@ def graded(reply: str, *references: str) -> float | None:
         ("3:2", "They won 3:2.", "They won 32."),
         # Kinds of values.
         ("2.5 km", "about 2500 m", "roughly 25 km"),
+        ("20 \xb0C", "about 68 degrees Fahrenheit", "20 \xb0F"),
+        ("5 bar", "500 kPa", "5 psi"),
+        ("4% a year", "4 percent per year", "4% a month"),
+        ("at least 18", "18 or older", "under 18"),
         ("30 kg", "Thirty kilograms", "30 pounds is the limit."),
         ("3 to 5 days", "between three and five days", "three to five weeks"),
         ("18 months", "a year and a half", "a year"),
@@ -68,6 +73,11 @@ def graded(reply: str, *references: str) -> float | None:
         ("No, dogs are not allowed", "Dogs are prohibited inside.", "Dogs are welcome."),
         ("not refundable", "The ticket cannot be refunded.", "The ticket is refundable."),
         ("no parking", "Parking is not permitted.", "Parking is permitted."),
+        ("Yes", "Sure, as long as you do not park there.", "Not at all, sure."),
+        ("C", "Option (c)", "not c but b"),
+        ("the blue valve", "the blue one", "the green valve"),
+        ("Lorenzo Bassi", "It was Lorenzo Bassi.", "Antonio Bassi"),
+        ("Bonn", "Bonn", "Anywhere but Bonn"),
         ("B", "I would pick B because A and C are both wrong.", "The correct option is C, although B looks tempting."),
         ("D", "(d)", "A good choice would be C."),
         ("red, green and blue", "blue, red, green", "yellow and black"),
@@ -139,6 +149,17 @@ def test_a_synonym_is_not_graded_and_a_name_is():
     assert graded("I don't know.", "lawyer") == 0
     assert graded("5 people", "lawyer") == 0, "a value is no synonym"
     assert graded("She met him in the old harbour after the storm had passed.", "lawyer") == 0, "a long reply"
+
+
+def test_a_part_of_a_list_in_another_language_is_not_graded():
+    assert graded("Faro e Beja", "\xc9vora, Beja, Faro") is None
+    assert graded("Faro, Beja e \xc9vora", "\xc9vora, Beja, Faro") == 1
+    assert graded("Lisboa", "\xc9vora, Beja, Faro") == 0
+
+
+def test_another_measure_of_how_often_is_not_graded():
+    assert graded("every six months", "twice a year") is None and graded("twice a year", "2 times a year") == 1
+    assert graded("Das ist nicht erstattungsf\xe4hig.", "Das ist erstattungsf\xe4hig.") == 0, "only the denial differs"
 
 
 def test_undecided_turns_are_left_out_counted_and_shown(tmp_path, monkeypatch, capsys):
