@@ -33,9 +33,8 @@ from agentlab.data.documents import load_documents
 from agentlab.evals.store.folder import run_log
 from agentlab.lab.chat import Chat
 from agentlab.lab.chat_export import HISTORY_FOLDER, RECORDED
-from agentlab.lab.lab import Lab
+from agentlab.lab.lab import Lab, turns_that_miss
 from agentlab.lab.receipts import forget, list_facts, remember
-from agentlab.lab.replay_check import turns_that_miss
 from agentlab.models import weights
 from agentlab.tools.mcp.browsing import Kind
 from agentlab.workbench.spec import Spec

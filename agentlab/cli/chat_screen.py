@@ -30,7 +30,7 @@ DRAWINGS_PER_SECOND = 8
 REPEATING = re.compile(
     r"(reply|assistantResponse|bubble|debugResponse|info|mcp|memory_unavailable)  "
     r"|subsystemMessage  (LLM response: |memory: stored |next step: |tool .*: (ran|progress)  )"
-    r"|systemError  tool .*: failed  (?!Error: (not run|there is no tool))"
+    r"|systemError  tools, as before  |systemError  tool .*: failed  (?!Error: (not run|there is no tool))"
 )
 """Matches lines that repeat the message, a step, a tool's result or the reply."""
 MAX_DRAWN_CHARS = 20_000

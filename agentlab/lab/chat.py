@@ -33,6 +33,7 @@ from agentlab.knowledge.intent import read_intent
 from agentlab.lab.chat_export import CONVERSATION, ChatLog, save_chat
 from agentlab.memory.unavailable import UnavailableMemory
 from agentlab.session.history import History
+from agentlab.session.session import Session
 from agentlab.tools.mcp.browsing import Kind, browse
 from agentlab.wire.recorder import Recorder
 from agentlab.workbench.loop import Loop
@@ -278,7 +279,7 @@ class Chat:
             n_stored = len(self.log.messages)
             reply: Reply | None = None
             try:
-                result = await driver.play(self.variant.respond, driver.turns, turn, now=now)
+                result = await driver.play(self._respond, driver.turns, turn, now=now)
                 reply = result.reply
             finally:
                 stored = driver.session.history.messages[n_stored:]
@@ -289,6 +290,10 @@ class Chat:
                 raise result.failure
             assert reply is not None, "a turn that did not fail has a reply"
             return reply
+
+    async def _respond(self, turn: UserTurn, session: Session) -> Reply:
+        await self._bench.renew_tools(session, self.variant, self._seat.mcp)
+        return await self.variant.respond(turn, session)
 
     async def _open_driver(self) -> TurnDriver:
         if self._driver is None:
@@ -302,7 +307,6 @@ class Chat:
             self._driver = TurnDriver(await self._bench.session(self.variant, seat))
             return self._driver
         session = self._driver.session
-        await self._bench.renew_tools(session, self.variant, self._seat.mcp)
         if isinstance(session.memory, UnavailableMemory):
             session.change(memory=await self._memory())
         return self._driver

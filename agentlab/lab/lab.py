@@ -12,6 +12,7 @@ import concurrent.futures.thread  # noqa: F401  (registers its end before ours)
 import contextlib
 import dataclasses
 import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from agentlab.data.datasets import Dataset
 from agentlab.evals.compare.gate import GateVerdict
 from agentlab.evals.grade.fingerprints import fingerprints
 from agentlab.evals.play.runner import run
+from agentlab.evals.store.fold import recording_misses
 from agentlab.lab.run import Run
 from agentlab.workbench.loop import Loop
 from agentlab.workbench.spec import FlowSpec, Spec, load_spec, make_spec
@@ -146,6 +148,13 @@ class Lab:
     def __repr__(self) -> str:
         labels = ", ".join(variant.label for variant in self.bench.variants)
         return f"<Lab {self.bench.spec.name}: {labels} on {self.bench.spec.model}>"
+
+
+def turns_that_miss(spec: Path) -> list[int]:
+    """Replay a saved conversation, without a model, and return its turns with a call that is not recorded, from 1."""
+    with tempfile.TemporaryDirectory() as scratch, Lab(spec) as lab:
+        replay = lab.run_sync(out=Path(scratch) / "run")
+        return sorted({notice.turn + 1 for trace in replay.traces.values() for notice in recording_misses(trace)})
 
 
 def _close_open_labs() -> None:

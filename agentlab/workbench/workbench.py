@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentlab.core import plugins
 from agentlab.core.errors import ConfigError, MemoryUnavailable
+from agentlab.core.events import Notice
 from agentlab.core.prices import PriceTable, load_prices
 from agentlab.core.protocols import Embedder, Index, IndexedDocument, Memory
 from agentlab.core.scratch import process_temp_folder, temp_folder_for
@@ -335,9 +336,9 @@ class Workbench:
         )
         for manager in managers:
             manager.offer_to(session)
-            for problem in manager.problems if seat.live else ():
-                session.notify("systemError", problem, title="tools")
-        variant.check_tools(session.tools)
+        if not (seat.live and any(manager.problems for manager in managers)):
+            # In a chat, the setting may name a tool of a missing server.
+            variant.check_tools(session.tools)
         return session
 
     async def tool_managers(
@@ -349,9 +350,7 @@ class Workbench:
         """
         managers: list[ToolManager] = []
         reserved = tuple(tool.spec.name for tool in variant.tools)
-        for source in (variant.tool_folder, mcp or self.spec.mcp):
-            if source is None:
-                continue
+        for source in [each for each in (variant.tool_folder, mcp or self.spec.mcp) if each is not None]:
             from agentlab.tools.mcp.tool_manager import ToolManager
 
             async with self._opening:
@@ -366,11 +365,14 @@ class Workbench:
         return managers
 
     async def renew_tools(self, session: Session, variant: Variant, mcp: Path | None) -> None:
-        """Before a turn of a chat, offer the current tools of its servers to the session."""
+        """In a turn of a chat, offer the current tools of its servers to the session and report their problems."""
+        reported = {event.text for event in session.trace.events if isinstance(event, Notice)}
         for manager in await self.tool_managers(variant, mcp, interactive=True):
             for line in await manager.renew():
                 session.notify("subsystemMessage", line, title="tools")
             manager.offer_to(session)
+            for problem in manager.problems:
+                session.notify("systemError", problem, title=f"tools{', as before' if problem in reported else ''}")
 
     async def close_all(self) -> None:
         """Close the tool managers, the indexes outside, the models and the embedder."""

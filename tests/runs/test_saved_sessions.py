@@ -19,7 +19,7 @@ import agentlab as al
 from agentlab.core.messages import Completion, Request
 from agentlab.core.protocols import Emit
 from agentlab.lab import chat as chats
-from agentlab.lab.replay_check import turns_that_miss
+from agentlab.lab.lab import turns_that_miss
 from agentlab.models.scripted import Scripted
 
 TEXTS = (

@@ -35,7 +35,7 @@ from agentlab.models.embedders.hashing import connect as hashing
 from agentlab.models.keys import load_keys
 from agentlab.models.scripted import Scripted
 from agentlab.models.scripted import connect as scripted
-from agentlab.tools.mcp.config import servers_of_file
+from agentlab.tools.mcp.config import read_servers
 from agentlab.tools.mcp.listing import usable_tools
 from agentlab.wire.keys import digest
 from agentlab.wire.recordings import Recordings
@@ -120,7 +120,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         "prices": (folder / "prices.yaml", load_prices),
         "key file": (folder / "keys.json", reads_keys),
         "scripted model": (folder / "replies.yaml", lambda f: scripted(str(f))),
-        "MCP servers": (folder / "servers.json", servers_of_file),
+        "MCP servers": (folder / "servers.json", read_servers),
         "tools of a server": (folder / "tool.json", reads_tools),
         "output of a model": (folder / "reply.txt", reads_reply),
     }

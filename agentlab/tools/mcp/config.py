@@ -8,8 +8,10 @@ setting, as in the files of other programs. No shell runs the command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -79,36 +81,42 @@ def read_object_file(file: Path) -> dict[str, Any]:
     return content
 
 
-def servers_of_folder(data: Path) -> tuple[list[ServerConfig], list[str]]:
-    """Return the servers of a data folder, one file each, and a line for each problem; raise ConfigError."""
+@contextlib.contextmanager
+def left_out(missing: list[str] | None) -> Iterator[None]:
+    """Add a ConfigError of the block, which loads one part, to `missing`; raise it if that is None."""
+    try:
+        yield
+    except ConfigError as problem:
+        if missing is None:
+            raise
+        missing.append(f"{problem}; it is left out")
+
+
+def read_servers(path: Path, missing: list[str] | None = None) -> tuple[list[ServerConfig], list[str]]:
+    """Return the servers of a data folder, one file each, or of one file, and a line for each problem.
+
+    The one file is `{"mcpServers": {name: {...}}}`, which other programs write, too. `missing` gets a line for each
+    broken file or entry; without it such a file or entry raises ConfigError.
+    """
     configs: dict[str, ServerConfig] = {}
     problems: list[str] = []
-    for folder, keyword in (("mcp-servers", "command"), ("remote-mcp-servers", "url")):
-        for file in sorted(data.joinpath(folder).glob("*.json")):
-            row = read_object_file(file)
-            if row.get("disabled") is True:
-                continue
-            config, notes = server_config(file.stem, row, file)
-            if not getattr(config, keyword):
-                raise ConfigError(f"{file}: a server in {folder} needs a {keyword!r}")
-            if config.name in configs:
-                raise ConfigError(f"{file}: there is another server called {config.name!r}; rename one of the files")
-            configs[config.name] = config
-            problems += notes
+    files = [*sorted(path.glob("mcp-servers/*.json")), *sorted(path.glob("remote-mcp-servers/*.json"))]
+    for file in files if path.is_dir() else [path]:
+        with left_out(missing):
+            content = read_object_file(file)
+            rows = {file.stem: content} if path.is_dir() else content.get("mcpServers")
+            if not isinstance(rows, dict):
+                raise ConfigError(f'{file}: no servers; write {{"mcpServers": {{"time": {{"command": "..."}}}}}}')
+            for name, row in rows.items():
+                if isinstance(row, dict) and row.get("disabled") is True:
+                    continue
+                with left_out(missing):
+                    config, notes = server_config(name, row, file)
+                    if name in configs:
+                        raise ConfigError(f"{file}: there is another server called {name!r}; rename one of the files")
+                    configs[name] = config
+                    problems += notes
     return list(configs.values()), problems
-
-
-def servers_of_file(file: Path) -> tuple[list[ServerConfig], list[str]]:
-    """Return the servers of a file `{"mcpServers": {name: {...}}}` and a line for each problem; raise ConfigError.
-
-    Other programs write the same format.
-    """
-    servers = read_object_file(file).get("mcpServers")
-    if not isinstance(servers, dict):
-        raise ConfigError(f'{file}: no servers; write {{"mcpServers": {{"time": {{"command": "..."}}}}}}')
-    rows = {name: row for name, row in servers.items() if not (isinstance(row, dict) and row.get("disabled") is True)}
-    read = [server_config(name, row, file) for name, row in rows.items()]
-    return [config for config, _ in read], [note for _, notes in read for note in notes]
 
 
 def server_config(name: str, row: Any, file: Path) -> tuple[ServerConfig, list[str]]:

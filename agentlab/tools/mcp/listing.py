@@ -96,7 +96,7 @@ def plain(text: str, max_chars: int | None = None) -> str:
 
 def with_unique_names(
     scripts: Sequence[FoundTool], of_servers: Sequence[FoundTool], reserved: Collection[str]
-) -> tuple[list[FoundTool], list[str]]:
+) -> tuple[tuple[FoundTool, ...], list[str]]:
     """Return at most MAX_TOOLS tools with unique names, and a line for each renamed tool and for too many tools.
 
     A duplicate name, or one of `reserved` (the names of the agent's own tools), gets its source as a prefix.
@@ -119,7 +119,7 @@ def with_unique_names(
         named.append(replace(tool, spec=structs.replace(tool.spec, name=name)))
     if len(named) > MAX_TOOLS:
         problems.append(f"only the first {MAX_TOOLS} tools are used; remove unneeded servers or scripts")
-    return named[:MAX_TOOLS], problems
+    return tuple(named[:MAX_TOOLS]), problems
 
 
 def describe(tools: Sequence[FoundTool]) -> str:

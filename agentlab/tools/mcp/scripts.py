@@ -28,28 +28,25 @@ from agentlab.core.plugins import load_user_file
 from agentlab.core.protocols import ToolContext
 from agentlab.tools import FunctionTool, Work
 from agentlab.tools.mcp.answers import truncate_result
+from agentlab.tools.mcp.config import left_out
 from agentlab.tools.mcp.listing import FoundTool, usable_tools
 
 
-def load_scripts(folder: Path, seconds: float, *, strict: bool = True) -> tuple[list[FoundTool], list[str]]:
-    """Return the tools of all files and a line for each problem.
+def load_scripts(folder: Path, seconds: float, missing: list[str] | None = None) -> list[FoundTool]:
+    """Return the tools of all files.
 
-    `seconds` is the time limit of one `execute`. A broken file is a problem or, if `strict`, a ConfigError.
+    `seconds` is the time limit of one `execute`. `missing` gets a line for each broken file; without it such a file
+    raises ConfigError.
     """
     tools: list[FoundTool] = []
-    problems: list[str] = []
     for file in sorted(folder.glob("[!_]*.py")):
-        try:
+        with left_out(missing):
             module = _load_module(file)
             decorated = [value for value in vars(module).values() if isinstance(value, FunctionTool)]
             tools += [FoundTool(tool.spec, tool.run, tool.instruction, tool.defaults, file.stem) for tool in decorated]
             if not decorated:
                 tools.append(_script(module, file, seconds))
-        except ConfigError as problem:
-            if strict:
-                raise
-            problems.append(str(problem))
-    return tools, problems
+    return tools
 
 
 def _load_module(file: Path) -> ModuleType:

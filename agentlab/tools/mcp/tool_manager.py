@@ -11,7 +11,7 @@
 The manager requests a server's listing once and stores it. So a run has the same tools from its first turn to its last,
 and a replay needs no server. The first call of a tool starts its server. If the server's listing then differs from the
 stored one, the manager reports a problem, and `refresh` stores the new listing. In a chat, whose manager is `live`,
-`renew` stores it at the next turn.
+`renew` stores it at the next turn. It also reads changed files and tries missing servers again.
 
 Results and failures are recorded by server, tool, arguments and the occurrence of the call in its conversation.
 Progress messages go into the trace with the result, so that a replay repeats them.
@@ -24,10 +24,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -39,7 +41,7 @@ from agentlab.core.protocols import ToolContext
 from agentlab.session.session import Session
 from agentlab.tools import Work
 from agentlab.tools.mcp.client import McpServer
-from agentlab.tools.mcp.config import ServerConfig, read_object_file, servers_of_file, servers_of_folder
+from agentlab.tools.mcp.config import ServerConfig, left_out, read_object_file, read_servers
 from agentlab.tools.mcp.listing import FoundTool, usable_tools, with_unique_names
 from agentlab.tools.mcp.scripts import load_scripts
 from agentlab.wire.keys import digest
@@ -47,21 +49,28 @@ from agentlab.wire.keys import digest
 log = logging.getLogger(__name__)
 FORMAT = 1
 DEFAULT_SECONDS = 30.0
+RETRY_SECONDS = 60.0
+"""Minimum time between two attempts to reach a missing server whose entry is unchanged."""
 
 
 @dataclass(eq=False)
 class ToolManager(AbstractAsyncContextManager["ToolManager"]):
-    """Manager of `tools`, in a fixed order and with unique names; `problems` has a line for each defect."""
+    """Manager of `tools`, in a fixed order and with unique names."""
 
-    servers: Sequence[McpServer]
-    problems: list[str]
-    _scripts: Sequence[FoundTool]
     _cache: _ListingCache
+    _scripts: Sequence[FoundTool]
+    _left_out: list[str] | None
+    """A line for each broken script and listing; None if a broken part raises ConfigError."""
+    _seconds: float
     _reserved: Collection[str]
-    _live: bool
+    servers: Sequence[McpServer] = ()
+    problems: list[str] = field(default_factory=list)
+    """A line for each defect, and for each part that is left out."""
     tools: tuple[FoundTool, ...] = ()
     _listed: dict[str, Sequence[ToolSpec]] = field(default_factory=dict)
     """The tools of each server."""
+    _failures: WeakKeyDictionary[McpServer, tuple[float, str]] = field(default_factory=WeakKeyDictionary)
+    """Time and problem of the last attempt to list the tools of a missing server."""
     _offered: WeakKeyDictionary[Session, tuple[FoundTool, ...]] = field(default_factory=WeakKeyDictionary)
     _occurrences: WeakKeyDictionary[ToolContext, Counter[str]] = field(default_factory=WeakKeyDictionary)
     """Number of equal calls per conversation."""
@@ -80,22 +89,14 @@ class ToolManager(AbstractAsyncContextManager["ToolManager"]):
 
         `refresh` requests the listings of all servers again. `reserved` are the names of the agent's own tools. Raises
         ConfigError, in one line, for an unusable file. An unavailable server is a problem, not an error. So is a broken
-        script if `live` or `refresh` is set; a run without its tool would mislead.
+        script, entry or stored listing if `live` or `refresh` is set; a run without its tool would mislead.
         """
-        timeout_seconds = timeout_seconds or DEFAULT_SECONDS
-        if not path.suffix and not path.exists():
-            raise ConfigError(f"there is no folder {path} to load tools from")
-        if path.is_dir():
-            configs, problems = servers_of_folder(path)
-            scripts, notes = load_scripts(path / "tools", timeout_seconds, strict=not (live or refresh))
-            listing_file = path / "mcp.tools.json"
-        else:
-            configs, problems = servers_of_file(path)
-            scripts, notes = [], []
-            listing_file = path.with_suffix(".tools.json")
-        logs = listing_file.parent / "mcp-logs"
-        servers = [McpServer(config, seconds=timeout_seconds, logs=logs) for config in configs]
-        manager = cls(servers, [*notes, *problems], scripts, _ListingCache(listing_file), reserved, live)
+        seconds = timeout_seconds or DEFAULT_SECONDS
+        if not path.exists():
+            raise ConfigError(f"there is no file or folder {path} to load tools from")
+        left_out: list[str] | None = [] if live or refresh else None
+        scripts = load_scripts(path / "tools", seconds, left_out)
+        manager = cls(_ListingCache(path, left_out), scripts, left_out, seconds, reserved)
         try:
             await manager._load(refresh)
         except BaseException:
@@ -110,23 +111,23 @@ class ToolManager(AbstractAsyncContextManager["ToolManager"]):
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
-    async def _load(self, refresh: bool) -> None:
+    async def _load(self, refresh: bool = False) -> None:
+        """Read the servers' entries and list their tools; a server whose entry is unchanged stays connected."""
+        left_out = None if self._left_out is None else [*self._left_out]
+        configs, notes = read_servers(self._cache.path, left_out)
+        earlier, logs = self.servers, self._cache.file.parent / "mcp-logs"
+        same = {server.name: server for server in earlier if server.config in configs}
+        self.servers = [same.get(each.name) or McpServer(each, seconds=self._seconds, logs=logs) for each in configs]
+        await asyncio.gather(*(server.close() for server in earlier if server.name not in same))
         listings = await asyncio.gather(*(self._listing_of(server, refresh) for server in self.servers))
-        for server, (specs, notes) in zip(self.servers, listings, strict=True):
-            self.problems += notes
-            self._listed[server.name] = specs
-        self.problems += self._name_tools()
-
-    def _name_tools(self) -> list[str]:
-        """Set `tools` from all sources and return a line for each renamed tool."""
+        self._listed = {server.name: specs for server, (specs, _) in zip(self.servers, listings, strict=True)}
         of_servers = [
             FoundTool(spec, self._caller(server, spec.name), source=server.name)
             for server in self.servers
             for spec in self._listed[server.name]
         ]
-        named, renamed = with_unique_names(self._scripts, of_servers, self._reserved)
-        self.tools = tuple(named)
-        return renamed
+        self.tools, renamed = with_unique_names(self._scripts, of_servers, self._reserved)
+        self.problems = [*(left_out or ()), *notes, *chain.from_iterable(lines for _, lines in listings), *renamed]
 
     def offer_to(self, session: Session) -> None:
         """Add the tools to `session` and remove the ones added before."""
@@ -136,33 +137,29 @@ class ToolManager(AbstractAsyncContextManager["ToolManager"]):
         self._offered[session] = self.tools
 
     async def renew(self) -> list[str]:
-        """Store the current listings of connected servers and return a line for each changed server."""
-        changed = []
-        for server in self.servers:
-            if server.differs_from(self._cache.rows(server.config)):
-                specs, _ = await self._listing_of(server, refresh=True)
-                if specs != self._listed[server.name]:
-                    changed.append(f"the tools of {server.name} have changed")
-                    self._listed[server.name] = specs
-        if changed:
-            self._name_tools()
-        return changed
+        """Read the entries again, store the current listings, and return a line for each server with other tools."""
+        listed = self._listed
+        await self._load()
+        changed = (name for name, specs in self._listed.items() if specs != listed.get(name, ()))
+        return [f"the tools of {name} have changed" for name in changed]
 
     async def _listing_of(self, server: McpServer, refresh: bool) -> tuple[Sequence[ToolSpec], list[str]]:
         """Return the tools of a server, stored or listed now, and a line for each problem."""
-        stored = self._cache.rows(server.config)
+        rows = stored = self._cache.rows(server.config)
         problems: list[str] = []
-        if stored is None or refresh:
+        if stored is None or refresh or server.differs_from(stored):
+            failed_at, failure = self._failures.get(server, (0.0, ""))
+            if stored is None and failure and time.monotonic() - failed_at < RETRY_SECONDS:
+                return (), [failure]
             try:
                 rows, problems = await server.listing()
                 problems += self._cache.save(server.config, rows)
             except ToolError as problem:
+                self._failures[server] = time.monotonic(), str(problem)
                 if stored is None:
                     return (), [str(problem)]
                 return usable_tools(server.name, stored)[0], [f"{problem}; its stored listing is used"]
-        else:
-            rows = stored
-        specs, notes = await asyncio.to_thread(usable_tools, server.name, rows)
+        specs, notes = await asyncio.to_thread(usable_tools, server.name, rows or ())
         return specs, [*notes, *([] if specs else [f"{server.name}: it lists no usable tool"]), *problems]
 
     def _report_change(self, server: McpServer) -> None:
@@ -182,7 +179,7 @@ class ToolManager(AbstractAsyncContextManager["ToolManager"]):
                 facts["repeat"] = occurrences[key]
             occurrences[key] += 1
             result = await context.fetch("mcp", facts, lambda: server.call(name, arguments, context))
-            if not self._live:
+            if self._left_out is None:
                 self._report_change(server)
             for line in result.get("progress", ()):
                 context.notify("subsystemMessage", str(line), title=f"tool {name}: progress")
@@ -196,13 +193,17 @@ class ToolManager(AbstractAsyncContextManager["ToolManager"]):
 class _ListingCache:
     """Stored listings in a file beside the servers' configuration. A listing is valid while its entry is unchanged."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, path: Path, problems: list[str] | None) -> None:
+        """Read the listings of the folder or file `path`; an unusable file is left out or raises ConfigError."""
+        self.path = path
+        self.file = path / "mcp.tools.json" if path.is_dir() else path.with_suffix(".tools.json")
         self._servers: dict[str, Any] = {}
-        if file.exists():
-            content = read_object_file(file)
+        with left_out(problems):
+            content: dict[str, Any] = (
+                read_object_file(self.file) if self.file.exists() else {"format": FORMAT, "servers": {}}
+            )
             if content.get("format") != FORMAT or not isinstance(content.get("servers"), dict):
-                raise ConfigError(f"{file}: unknown format of tool listings; delete the file to create it again")
+                raise ConfigError(f"{self.file}: unknown format of tool listings; delete the file to create it again")
             self._servers = content["servers"]
 
     def rows(self, config: ServerConfig) -> list[dict[str, Any]] | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentlab.cli.parser import main
 from agentlab.tools.mcp.tool_manager import ToolManager
 from support.mcp_servers import OURS, Open, OverHttp
+from support.typed_lines import type_lines
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,22 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
 @pytest.fixture
 async def ours(opened: Open) -> ToolManager:
     return await opened({"ours": OURS})
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, own_home: Any) -> Any:
+    """Types lines into a chat with a flow and options; gives all that was shown. The model replies `Hello.`"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
+    Path("replies.yaml").write_text("loop: true\nreplies: [Hello.]\n")
+
+    def talk(flow: str, *options: object, texts: Iterable[str]) -> str:
+        type_lines(monkeypatch, texts)
+        given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
+        assert main(["chat", flow, *given, *map(str, options)]) == 0
+        return capsys.readouterr().out
+
+    return talk
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from agentlab.core.events import Decision, Notice, ToolRun
 from agentlab.models.scripted import Scripted
 from support.layered_agent import USUAL, judge, plan, purpose, step
 from support.mcp_servers import OURS, liar
-from support.typed_lines import type_lines
 
 pytestmark = pytest.mark.slow
 
@@ -82,25 +81,9 @@ def test_conversations_of_a_comparison_keep_the_tools_they_began_with(servers, t
     assert len(plans) == 2 and all("- good()" in text and "grown" not in text for text in plans)
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path, own_home):
-    """Types lines into a chat with a flow and a file of servers; gives all that was shown."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agentlab.models.weights.is_present", lambda name: False)
-    Path("replies.yaml").write_text("loop: true\nreplies: [Hello.]\n")
-
-    def talk(flow: str, file: Path, *texts: str) -> str:
-        type_lines(monkeypatch, texts)
-        given = ["--model", "scripted/replies.yaml", "--set", "embedder=hashing/hashing-64", "--memory", "kept"]
-        assert main(["chat", flow, *given, "--mcp", str(file)]) == 0
-        return capsys.readouterr().out
-
-    return talk
-
-
 @pytest.mark.parametrize("flow", ["ego", "tools"])
 def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
-    screen = typed(flow, servers("ten thousand"), "Hi", "Hi again")
+    screen = typed(flow, "--mcp", servers("ten thousand"), texts=["Hi", "Hi again"])
     assert screen.count("only the first 128 tools are used") == 1 and screen.splitlines().count("Hello.") == 2
     assert main(["list", "tools", "--mcp", str(servers("ten thousand"))]) == 0
     listed = capsys.readouterr().out
@@ -109,7 +92,7 @@ def test_too_many_listed_tools_are_reported_once(servers, typed, capsys, flow):
 
 @pytest.mark.parametrize("flow", ["ego", "tools"])
 def test_unavailable_server_is_one_line_and_the_chat_continues(servers, typed, flow):
-    screen = typed(flow, servers("broken"), "Hi", "Hi again")
+    screen = typed(flow, "--mcp", servers("broken"), texts=["Hi", "Hi again"])
     assert screen.count("the MCP server ours cannot be reached") == 1 and screen.splitlines().count("Hello.") == 2
 
 
@@ -118,7 +101,7 @@ def test_chat_with_a_server_replays_without_it(typed, tmp_path, capsys, monkeypa
     config.write_text(json.dumps({"mcpServers": {"ours": OURS}}))
     calls = {"tool_calls": [{"name": "echo", "arguments": {"text": "said by the server"}}]}
     Path("replies.yaml").write_text(yaml.safe_dump({"replies": [calls, "It says that."]}))
-    screen = typed("tools", config, "What does it say?", "/save said")
+    screen = typed("tools", "--mcp", config, texts=["What does it say?", "/save said"])
     [line] = [line for line in screen.splitlines() if "said by the server" in line]
     assert line.startswith("call_tool echo  ") and "It says that." in screen.splitlines()
     Path("replies.yaml").unlink()

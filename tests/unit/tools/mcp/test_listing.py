@@ -96,7 +96,7 @@ def test_a_name_that_is_taken_gets_its_source_in_front():
 def test_first_tools_count_and_scripts_precede_servers():
     scripts = [found_tool("own", f"script_{number}") for number in range(8)]
     of_servers = [found_tool("far", f"tool_{number}") for number in range(MAX_TOOLS)]
-    assert with_unique_names([], of_servers, []) == (of_servers, [])
+    assert with_unique_names([], of_servers, []) == (tuple(of_servers), [])
     tools, problems = with_unique_names(scripts, of_servers, [])
-    assert tools == [*scripts, *of_servers[:120]]
+    assert tools == (*scripts, *of_servers[:120])
     assert problems == ["only the first 128 tools are used; remove unneeded servers or scripts"]
