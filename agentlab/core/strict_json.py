@@ -102,6 +102,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+def agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; raises ValueError if a key has two different values."""
+    mapping = dict(pairs)
+    if any(mapping[key] != value for key, value in pairs):
+        raise ValueError("duplicate key")
+    return mapping
+
+
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -138,7 +146,7 @@ LENIENT = json.JSONDecoder(
 )
 
 
-def objects_in(text: str) -> Iterator[dict[str, Any]]:
+def objects_in(text: str, decoder: json.JSONDecoder = LENIENT) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in a model's text, which may contain other text around them."""
     text = text[:MAX_REPLY_CHARS]
     at = text.find("{")
@@ -146,7 +154,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         if at < 0:
             return
         try:
-            value, end = LENIENT.raw_decode(text, at)
+            value, end = decoder.raw_decode(text, at)
             check_depth(value)
         except (ValueError, RecursionError):
             end = at + 1

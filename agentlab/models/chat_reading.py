@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from agentlab.core.errors import BadRequest, ModelError, Unreachable, UnreadableAnswer
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall
-from agentlab.core.strict_json import join_surrogates, parse_json
+from agentlab.core.strict_json import agreeing, join_surrogates, parse_json
 from agentlab.core.thoughts import split_thought, split_tool_markup
 from agentlab.models.provider import read_usage
 from agentlab.models.refusals import parse_server_error
@@ -345,20 +345,13 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     """Read a call; its arguments may be encoded twice, stand in a code fence, end with a mark, or repeat a key."""
     text = arguments if arguments[-1:] == "}" else _AROUND_ARGUMENTS.sub("", arguments)
     try:
-        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=_agreeing, strict=False)
+        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=agreeing, strict=False)
         parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps(parsed or {}))
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         return ToolCall(id=call_id, name=name, malformed=arguments)
     return ToolCall(id=call_id, name=name, arguments=parsed)
-
-
-def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if any(mapping[key] != value for key, value in pairs):
-        raise ValueError("duplicate key")
-    return mapping
 
 
 _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from agentlab.core.jsonl import validate
 from agentlab.core.messages import Message
 from agentlab.core.plugins import unknown_name
 from agentlab.core.schemas import strict_object_schema
-from agentlab.core.strict_json import LENIENT, objects_in
+from agentlab.core.strict_json import LENIENT, agreeing, objects_in
 from agentlab.core.thoughts import split_thought
 from agentlab.evals.judge.labels import ReplyKey
 
@@ -173,7 +174,8 @@ def _swapped(references: Sequence[str], others: Sequence[str]) -> str:
     return references[0].replace(own[0], instead) if own and instead else ""
 
 
-_BOOLEANS = {True: ("yes", "true"), False: ("no", "false")}
+_BOOLEANS = {"true": "yes", "false": "no"}
+_WITHOUT_CONTRADICTION = json.JSONDecoder(strict=False, object_pairs_hook=agreeing)
 _STRING = r'"(?:\\.|[^"\\])*"'
 _QUOTES = str.maketrans("“”„", '"""')
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -181,20 +183,18 @@ _TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def read_verdict(text: str, choices: Collection[str]) -> str | None:
-    """Return the choice named by the first JSON object with a verdict, or by the whole reply; None for neither.
+    """Return the choice named by the first JSON object with a verdict, or by the whole reply; None for none or several.
 
     Text inside a quoted JSON string is no object: it may be the judged reply's own.
     """
     answer = split_thought(text)[0].strip()
     if answer.startswith('"') and answer.endswith('"'):
-        try:
+        with suppress(ValueError):
             return read_verdict(str(LENIENT.decode(answer)), choices)
-        except (ValueError, RecursionError):
-            pass
     for reading in (answer, _repaired(answer)):
-        for parsed in objects_in(reading):
-            if (verdicts := [*_verdicts(parsed)]) != []:
-                return _choice(verdicts[0], choices)
+        for parsed in objects_in(reading, _WITHOUT_CONTRADICTION):
+            if named := _named(parsed, choices):
+                return named.pop() if len(named) == 1 else None
     return _choice(answer, choices)
 
 
@@ -205,16 +205,16 @@ def _repaired(text: str) -> str:
     return text
 
 
-def _verdicts(value: Any) -> Iterator[Any]:
-    """Yield the values of the key `verdict`, in upper or lower case and at any depth."""
+def _named(value: Any, choices: Collection[str], *, is_verdict: bool = False) -> set[str | None]:
+    """Return the choices that the outermost keys `verdict` name, at any depth; several contradict each other."""
     if isinstance(value, dict):
-        yield from (part for key, part in value.items() if key.strip().casefold() == "verdict")
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for part in parts:
-        yield from _verdicts(part)
+        own = [part for key, part in value.items() if key.strip().casefold() == "verdict"]
+        value, is_verdict = own or [*value.values()], is_verdict or bool(own)
+    if isinstance(value, list):
+        return {name for part in value for name in _named(part, choices, is_verdict=is_verdict)}
+    return {_choice(value, choices)} if is_verdict else set()
 
 
 def _choice(value: Any, choices: Collection[str]) -> str | None:
-    names = _BOOLEANS[value] if isinstance(value, bool) else (str(value),)
-    plain = {name.strip(" \n\t.!*`'\"\u200b\ufeff").casefold() for name in names}
-    return next((choice for choice in choices if choice.casefold() in plain), None)
+    plain = str(value).strip(" \n\t.!*`'\"\u200b\ufeff").casefold()
+    return next((choice for choice in choices if choice.casefold() in (plain, _BOOLEANS.get(plain))), None)
