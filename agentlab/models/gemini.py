@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.models.gemini_calls import joined_calls, repair_events
+from agentlab.models.chat_reading import read_call
+from agentlab.models.gemini_calls import AS_TEXT, joined_calls, repair_events
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, sum_usage, unreadable, wired_tools
 from agentlab.models.refusals import lost_connection, read_refusal
@@ -306,8 +307,9 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             extra = own_id | ({"signature": signature} if signature else {})
             numbered = (f"call_{number}" for number in itertools.count(len(used_ids) + 1))
             call_id = given if own_id else next(made for made in numbered if made not in used_ids)
-            made = ToolCall(id=call_id, name=tool_names.get(name, name))
-            calls.append(replace(made, arguments=arguments or {}, extra={"gemini": extra} if extra else {}))
+            written = (arguments or {}).get(AS_TEXT, json.dumps(arguments))
+            made = read_call(call_id, tool_names.get(name, name), written)
+            calls.append(replace(made, extra={"gemini": extra}) if extra else made)
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):
             if signature or not layout or layout[-1] == _CALL or "thought_signature" in layout[-1]:

@@ -19,6 +19,9 @@ _SNAKE_CASE = re.compile(rb'"(finish|usage|prompt)_([rmf])(?=eason"|etadata"|eed
 """Names that some compatible servers write and the SDK ignores."""
 _INVALID_SIGNATURE = re.compile(rb'"thought_?[Ss]ignature":\s*"(?!(?:[\w+/-]{4})*(?:[\w+/-]{2,3}=*)?")[^"]+"')
 """Signature that is no base64, for which the SDK would refuse the answer."""
+AS_TEXT = "arguments as text"
+_TEXT_ARGUMENTS = re.compile(rb'("functionCall":\s*\{(?:[^{}"]|"[^"]*")*"args":\s*)("(?:[^"\\]|\\.)*")')
+"""Arguments that are a text, for which the SDK would refuse the answer; they become the only argument AS_TEXT."""
 
 
 async def repair_events(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -38,7 +41,8 @@ class _RepairedBody:
     async def iter_any(self) -> AsyncIterator[bytes]:
         async for line in self._body:
             renamed = _SNAKE_CASE.sub(lambda name: b'"%b%b' % (name[1], name[2].upper()), line)
-            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', renamed)
+            with_objects = _TEXT_ARGUMENTS.sub(rb'\1{"%b":\2}' % AS_TEXT.encode(), renamed)
+            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', with_objects)
 
 
 def joined_calls(parts: Iterable[Any]) -> Iterator[Any]:
@@ -83,9 +87,7 @@ def _put(arguments: dict[str, Any], partial: Any) -> None:
             node = node[step]
         elif partial.string_value is not None:
             node[step] = (before if isinstance(before, str) else "") + partial.string_value
-        elif partial.bool_value is not None:
-            node[step] = partial.bool_value
         elif (number := partial.number_value) is not None:
             node[step] = int(number) if float(number).is_integer() else number
         else:
-            node[step] = None
+            node[step] = partial.bool_value  # None without any value

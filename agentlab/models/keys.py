@@ -117,8 +117,7 @@ def server_and_keys(
 
 def clean_key(key: str, name: str) -> str:
     """Return the key without surrounding blanks and `Bearer`; raises ConfigError, which never quotes the key."""
-    plain = key.strip("\ufeff\u200b\u2060 \t\r\n")
-    plain = plain.removeprefix("Bearer ").strip()
+    plain = key.strip("\ufeff\u200b\u2060 \t\r\n").removeprefix("Bearer ").strip()
     if plain[:1] in ("'", '"'):
         raise ConfigError(f"{name} is in quotes; remove the quotes")
     if not re.fullmatch(r"[ -~]*", plain):
@@ -136,8 +135,7 @@ def shared_ring(provider: str, keys: tuple[str, ...]) -> KeyRing:
 
 def load_keys(provider: str, variable: str) -> tuple[str, ...]:
     """Return the keys of `provider`, () without any; raises ConfigError if the key file is invalid."""
-    given = os.environ.get(variable)
-    if given:
+    if given := os.environ.get(variable):
         return (given,)
     file = Path(os.environ.get("AGENTLAB_KEYS") or KEY_FILE)
     try:

@@ -73,6 +73,8 @@ def read_refusal(
 
 def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> errors.ModelError | None:
     """Return the error that the words or the status decide alone; None if they do not."""
+    if status in (0, 400, 422) and WORDS["parameter"].search(marks):
+        return None
     if wait is None and status in (0, 400, 403, 429) and WORDS["no_credit"].search(marks):
         return errors.Refused(text, model)
     if status == 429 or (status not in (402, 403) and WORDS["rate"].search(marks)):

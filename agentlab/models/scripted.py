@@ -82,12 +82,13 @@ def _tokens(*messages: Message) -> int:
     return characters // CHARACTERS_PER_TOKEN
 
 
+Failure = Literal["RateLimited", "Unreachable", "ServerFault", "ContextOverflow", "Refused", "BadRequest"]
+
+
 class ScriptEntry(Struct, forbid_unknown_fields=True):
     text: str = ""
     tool_calls: list[dict[str, Any]] = []
-    error: Literal["RateLimited", "Unreachable", "ServerFault", "ContextOverflow", "Refused", "BadRequest"] | None = (
-        None
-    )
+    error: Failure | None = None
 
     def read(self) -> ScriptedReply:
         """Return the reply; calls without an id are numbered. Raises TypeError for an invalid call."""
@@ -105,9 +106,8 @@ class Script(Struct, forbid_unknown_fields=True):
 
 def connect(name: str) -> Scripted:
     """Read the replies of `scripted/<file>`; raises ConfigError if the file is missing or invalid."""
-    parsed = read_yaml(Path(name), "script")
     try:
-        script = from_json(Script, parsed)
+        script = from_json(Script, read_yaml(Path(name), "script"))
         replies = [reply if isinstance(reply, str) else reply.read() for reply in script.replies]
     except (ValueError, TypeError) as problem:
         raise errors.ConfigError(f"{name} is not a script: {' '.join(str(problem).split())}") from None

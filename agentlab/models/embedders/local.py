@@ -53,10 +53,9 @@ class LocalEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return float32 rows of unit length, shape (len(texts), dimensions); raises WeightsError."""
-        rows = [np.zeros((0, self.dimensions), dtype=np.float32)]
-        for start in range(0, len(texts), _BATCH):
-            rows.append(await asyncio.to_thread(self._run, texts[start : start + _BATCH]))
-        return np.concatenate(rows)
+        starts = range(0, len(texts), _BATCH)
+        rows = [await asyncio.to_thread(self._run, texts[start : start + _BATCH]) for start in starts]
+        return np.concatenate([np.zeros((0, self.dimensions), dtype=np.float32), *rows])
 
     def _run(self, texts: Sequence[str]) -> Vectors:
         # One call at a time: parallel calls on the same cores are slower.

@@ -142,7 +142,7 @@ async def test_each_form_of_an_answer_has_its_one_meaning(form):
     if "error" in form:
         assert isinstance(completion, ModelError) and re.search(form["error"], str(completion))
         return
-    calls = [[made.name, made.arguments] for made in completion.message.tool_calls]
+    calls = [[made.name, made.malformed or made.arguments] for made in completion.message.tool_calls]
     assert (completion.text, calls) == (form.get("text", ""), form.get("calls", []))
     assert completion.finish_reason == form.get("finish", completion.finish_reason)
     assert [completion.usage.input_tokens, completion.usage.output_tokens] == form.get("usage", [None, None])
@@ -157,6 +157,12 @@ async def sent_after(parts: list[dict[str, Any]], model: str) -> list[dict[str, 
         [chunk({"text": "ok"}, finish="STOP")], messages=(USER, completion.message, *results), model=model
     )
     return bodies[0]["contents"]
+
+
+async def test_arguments_that_are_no_object_go_back_to_the_model_as_text():
+    _, model, user = await sent_after([call("lookup", args="look for x")], "gemini-2.5-flash")
+    assert model["parts"][0]["functionCall"]["args"] == {"malformed": "look for x"}
+    assert "functionResponse" in user["parts"][0]
 
 
 async def test_signatures_go_back_where_they_stood():
