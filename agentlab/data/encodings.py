@@ -47,8 +47,7 @@ def _guesses(data: bytes) -> Iterator[str]:
     from charset_normalizer import from_bytes
 
     # Cells in ASCII, such as an English header, fit every encoding, so the sample leaves them out.
-    cells = re.split(rb"[,;\t\n]", data[:_SAMPLE_BYTES])
-    sample = b"\n".join(cell for cell in cells if not cell.isascii())
+    sample = b"\n".join(cell for cell in re.split(rb"[,;\t\n]", data[:_SAMPLE_BYTES]) if not cell.isascii())
     best = from_bytes(sample, cp_isolation=_LEGACY).best() or from_bytes(sample).best()
     counted = best and best.encoding
     for sign in load_own_yaml(read_text(Path(__file__).parent / "encoding_signs.yaml")):
