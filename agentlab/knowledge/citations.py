@@ -54,11 +54,7 @@ def cite(reply_text: str, passages: Sequence[Passage], limit: int = 3) -> tuple[
 
 def strip_markers(text: str) -> str:
     """Return `text` without its markers [n] and the space before each; code in backticks is unchanged."""
-    if not re.search(r"[\[\u3010\uff3b]", text):
-        return text
-    parts = _CODE.split(text)
-    parts[::2] = [re.sub(_SPACE_AND_MARKERS, "", part) for part in parts[::2]]
-    return "".join(parts)
+    return _replace_markers(text, {}) if re.search(r"[\[\u3010\uff3b]", text) else text
 
 
 def with_sources(text: str, citations: Sequence[Citation]) -> str:

@@ -28,13 +28,6 @@ MARKS = "?\uff1f\u061f\u037e\u055e"
 """Question marks of all scripts."""
 _SENTENCE = re.compile(rf"(?:[^.!{MARKS}\n\uff01\u3002]|[.!](?=\S))+[.!{MARKS}\uff01\u3002]*")
 _CLAUSE = re.compile(r"[,;:\u060c\uff0c\u3001\uff1b\uff1a]|\s[-\u2013\u2014]\s|[\u2013\u2014]")
-_OTHER_LETTERS = re.compile("[\u0452-\u045e\u0491\u0679-\u067e\u0686\u0698\u06a9\u06af\u06cc\u06d2]")
-"""Letters of Ukrainian, Belarusian, Serbian, Persian and Urdu, which share scripts with the ten languages."""
-_LAUGHTER = re.compile(
-    r"(?<!\w)(?:a?(?:h[aeio]){2,}h?|(?:j[aei]){2,}j?|k{2,}|(?:rs){2,}|lo+l|lmao+|mdr+|xd+|w{3,}"
-    r"|(?:\u0430?\u0445[\u0430\u0435\u0438]?){2,}|\u0647{3,})(?!\w)|\u54c8{2,}"
-)
-"""Laughter, written in Latin, Cyrillic, Arabic and Han letters; it is courtesy in each language."""
 _EDGES = " ,:¿¡\"'()*-"
 _SELF_FIRST = ("en", "de", "ar")
 """Languages in which a question does not begin with its subject."""
@@ -42,7 +35,7 @@ _SELF_FIRST = ("en", "de", "ar")
 
 def read_intent(message: str) -> Intent:
     """Return `tells` if a sentence states a fact or is unclear, else `asks` if one asks, else `greets`."""
-    text = _LAUGHTER.sub(" ", _normalise(message))
+    text = _THANKS.sub("", _LAUGHTER.sub(" ", _normalise(message)).strip())
     sentences = [sentence.strip() for sentence in _SENTENCE.findall(text) if any(map(str.isalnum, sentence))]
     if not sentences:
         return "greets"
@@ -65,7 +58,7 @@ def ends_in_question(reply: str) -> bool:
 
 def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
     """Return the intent of one sentence; `nothing` if it has only words that carry nothing alone."""
-    if any(language.tells_in_any_form(_OWN_QUESTIONS.sub(" ", sentence)) for language in LANGUAGES):
+    if any(language.tells.search(_OWN_QUESTIONS.sub(" ", sentence)) for language in LANGUAGES):
         return "tells"
     if _OTHER_LETTERS.search(sentence):
         return "tells"
@@ -73,9 +66,10 @@ def _read_sentence(sentence: str) -> Intent | Literal["nothing"]:
         rest = language.without_courtesy(sentence)
         if not language.has_content(rest):
             return "nothing" if rest == sentence else "greets"
-    if not any(mark in sentence for mark in MARKS):
-        return "asks" if any(language.asks_by_words(sentence) for language in LANGUAGES) else "tells"
-    likely = _likely_languages(sentence)
+    if any(mark in sentence for mark in MARKS):
+        likely = _likely_languages(sentence)
+    else:
+        likely = [language for language in LANGUAGES if language.asks_by_words(sentence)]
     return "asks" if likely and not any(language.tells_beside(sentence) for language in likely) else "tells"
 
 
@@ -104,11 +98,8 @@ class _Language:
         self._situations = self.compile(phrases("situations"))
         self._asks = self.compile(phrases("asks"))
         self._conditions = self.compile(phrases("conditions"))
-        self._tells = self.compile(phrases("remember"), texts.get("tells_regex", ""))
-
-    def tells_in_any_form(self, sentence: str) -> bool:
-        """Return True for a request to remember, and for a question that names the user's own health or family."""
-        return self._tells.search(sentence) is not None
+        self.tells = self.compile(phrases("remember"), texts.get("tells_regex", ""))
+        """Requests to remember, and sentences that tell in any form: those about the user's own health or family."""
 
     def without_courtesy(self, sentence: str) -> str:
         return self._courtesy.sub(" ", sentence)
@@ -117,9 +108,7 @@ class _Language:
         """Return True if the rest of a sentence has a word that is not light."""
         if self._is_spaced:
             return any(word not in self._light for word in _words(rest))
-        for word in sorted(self._light, key=len, reverse=True):
-            rest = rest.replace(word, "")
-        return any(map(str.isalnum, rest))
+        return any(map(str.isalnum, re.sub("|".join(sorted(self._light, key=len, reverse=True)), "", rest)))
 
     def count(self, text: str, words: frozenset[str]) -> int:
         return sum(word in words for word in _words(text)) if self._is_spaced else sum(word in text for word in words)
@@ -134,10 +123,12 @@ class _Language:
         return True
 
     def tells_beside(self, sentence: str) -> bool:
-        """Return True if a sentence with a question mark has a clause about the user that does not ask."""
+        """Return True if a sentence that asks has a clause about the user that does not ask."""
         *others, last = (clause.strip() for clause in _CLAUSE.split(sentence) if any(map(str.isalnum, clause)))
         if self.code in _SELF_FIRST and _words(last)[0] in self._self and not self.asks_by_words(last):
             return True
+        if others and not any(mark in sentence for mark in MARKS):
+            others.append(last)
         return any(self._is_about_the_user(each) and not self.asks_by_words(each, has_mark=True) for each in others)
 
     def _is_about_the_user(self, clause: str) -> bool:
@@ -166,7 +157,11 @@ def _without_accents(text: str) -> str:
 
 
 _TEXTS = load_own_yaml(_normalise(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
+_SHARED = _TEXTS.pop("shared")
+_OTHER_LETTERS, _LAUGHTER = re.compile(_SHARED["other_letters"]), re.compile(_SHARED["laughter"])
 LANGUAGES = tuple(_Language(code, texts) for code, texts in _TEXTS.items())
 _CHANGES = [each.compile(map(str.strip, _TEXTS[each.code]["changes"].split("|"))) for each in LANGUAGES]
 _OWN_QUESTIONS = re.compile("|".join(texts["own_questions"] for texts in _TEXTS.values() if "own_questions" in texts))
 """Questions for the user's own health or family, as in "What am I allergic to?", which tell nothing of it."""
+_SELF = "|".join(word for texts in _TEXTS.values() for word in texts["self"].split())
+_THANKS = re.compile(_SHARED["thanks"].replace("<word>", rf"(?!(?:{_SELF})\b)[^\W\d_]+"))

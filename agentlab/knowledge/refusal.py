@@ -45,9 +45,7 @@ _CONDITION = re.compile(r"^\W*(?:if|when|whenever|unless|where|once|until|while|
 _TABLES: dict[str, Any] = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _CONTRAST = re.compile(_TABLES["contrasts"])
 _LATIN = ("de", "es", "fr", "it", "pt")
-_FREQUENT: dict[str, frozenset[str]] = {
-    language: frozenset(words.split()) for language, words in _TABLES["words"].items()
-}
+_FREQUENT = {language: frozenset[str](words.split()) for language, words in _TABLES["words"].items()}
 _OTHER_LETTERS = re.compile(_TABLES["other_letters"])
 VALIDATED = set(_TABLES["validated"])
 """Languages in which a verdict decides: those without a kappa under .6 on 30 replies (`evals/bench/labels.py`)."""

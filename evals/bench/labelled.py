@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import numpy as np
 from correctness import agreement, area
 from scipy.stats import binomtest
 
+from agentlab.core.strict_json import load_own_yaml
 from agentlab.data.conversations import Turn
 from agentlab.data.datasets import load_dataset
 from agentlab.evals.published.reproduce import Pack
@@ -36,6 +38,10 @@ EMBEDDER = local.connect("all-minilm-l6-v2")
 """Embedder whose vectors vote on English replies; the extra `languages` votes on others."""
 RIGHT = 0.5
 """Smallest `answer_correctness` of an answer that counts as right."""
+
+MARKS = "?\uff1f\u061f"
+QUESTION_WORDS = load_own_yaml(Path(__file__).with_name("question_words.yaml").read_text(encoding="utf-8"))
+"""Question words of each language, which the demand counts beside a mark."""
 
 Row = dict[str, Any]
 Rule = Callable[[str], bool]
@@ -86,6 +92,20 @@ def opposite(rule: Rule) -> Rule:
     return lambda text: not rule(text)
 
 
+def asks(row: Row) -> bool:
+    """Return True for a message that only asks for documents."""
+    return bool(row["search"]) and not row["keep"]
+
+
+def has_question_form(row: Row) -> bool:
+    """Return True for a question with a mark or a question word of its language."""
+    words = QUESTION_WORDS[row["lang"]]
+    pattern = words if row["lang"] in ("zh", "ja") else rf"\b(?:{words})\b"
+    is_plain = row["kind"] == "keywords" or row["kind"].endswith("_plain")
+    has_word = re.search(pattern, row["text"].lower()) is not None
+    return not is_plain and (has_word or any(mark in row["text"] for mark in MARKS))
+
+
 NOT_STORED = opposite(is_stored), opposite(states_a_fact)
 SEARCHED = is_searched, opposite(is_small_talk)
 NOT_SEARCHED = opposite(is_searched), is_small_talk
@@ -95,11 +115,8 @@ DECISIONS = {
     for decision in (
         Decision("facts stored", lambda row: row["keep"], is_stored, states_a_fact),
         Decision("questions searched", lambda row: bool(row["search"]), *SEARCHED),
-        Decision(
-            "questions not stored",
-            lambda row: row["search"] and not row["keep"] and row["kind"] != "keywords",
-            *NOT_STORED,
-        ),
+        Decision("questions not stored", lambda row: asks(row) and has_question_form(row), *NOT_STORED),
+        Decision("others not stored", lambda row: asks(row) and not has_question_form(row), *NOT_STORED),
         Decision("courtesy not stored", lambda row: row["kind"] == "courtesy", *NOT_STORED),
         Decision("courtesy not searched", lambda row: row["kind"] == "courtesy", *NOT_SEARCHED),
     )
@@ -209,7 +226,7 @@ def grade_replies(rows: Sequence[Row], rule: Callable[[str], float | None] = is_
 
 
 def grade_pairs(rows: Sequence[Row]) -> Graded:
-    values = [correctness(strip_markers(row["answer"]), row["reference"]) for row in rows]
+    values = [correctness(strip_markers(row["answer"]), row["reference"], row.get("question", "")) for row in rows]
     return grade([row["right"] for row in rows], values)
 
 
@@ -289,6 +306,9 @@ def _read_pack(folder: Path, outside: Outside) -> Outside:
         outside.complete.append(count(lambda text: is_refusal(text) == 1, complete))
     if rated:
         replies = [strip_markers(a.row.reply.text) for a in rated]
-        best = [best_score(a.turn, partial(correctness, reply)).value for a, reply in zip(rated, replies, strict=True)]
+        best = [
+            best_score(a.turn, partial(correctness, reply, question=a.turn.user)).value
+            for a, reply in zip(rated, replies, strict=True)
+        ]
         outside.rated.append(grade([a.stored["judge"] >= 1 for a in rated], best))
     return outside

@@ -116,7 +116,7 @@ def test_the_documents_of_an_answer_grade_its_retrieval(folder, capsys):
     write_rows(folder / "conversations.jsonl", rows)
     given = {"once": {"passages": ["sun", "sea"], "retrieval_steps": 1}, "never": {"retrieval_steps": 0}}
     rewrite_rows(folder, lambda each: given[each["system"]])
-    scorers = ["ranking", "retrieval", "lookup", "groundedness"]
+    scorers = ["retrieval", "lookup", "groundedness"]
     table = al.import_predictions(folder, "run", scorers=scorers).table()
     assert table["once"]["context_precision"] == 0.5 and table["once"]["retrieval_recall"] == 1
     assert table["once"]["retrieval_mrr"] == 0.5 and table["once"]["groundedness"] == 1

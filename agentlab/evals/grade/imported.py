@@ -20,7 +20,7 @@ from agentlab.core.messages import Passage
 from agentlab.data.datasets import Dataset
 from agentlab.data.documents import Document
 from agentlab.evals.grade.grader import FieldUnknown, grade
-from agentlab.evals.scorers import groundedness, lookup, ranking, retrieval
+from agentlab.evals.scorers import groundedness, lookup, retrieval
 from agentlab.evals.store.fold import FlowFold
 from agentlab.evals.store.folder import RunFolder
 from agentlab.evals.store.ledger import iter_rows
@@ -28,7 +28,7 @@ from agentlab.evals.store.progress import ROWS_BETWEEN_REPORTS
 from agentlab.evals.store.rows import RESTART_MARKER, StoredScore, TurnRow, encode_line
 from agentlab.evals.store.summary import summarise
 
-READERS = (groundedness, ranking, retrieval)
+READERS = (groundedness, retrieval)
 """Scorers that read passages; `lookup` reads only whether there was a search."""
 
 

@@ -26,7 +26,7 @@ from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
 from agentlab.evals.scorers.dates import date_recall
 from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
-from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
+from agentlab.evals.scorers.tables import WORDS, fold, number_of, pattern, rewrite
 from agentlab.evals.scorers.values import LOOSE, in_digits, language_of, read_values, with_years
 from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
@@ -54,11 +54,14 @@ def metrics(turn: Turn) -> tuple[str, ...]:
 
 def score(turn: Turn, outcome: TurnOutcome) -> dict[str, Score]:
     reply = strip_markers(outcome.reply.text)
-    return {"answer_correctness": best_score(turn, functools.partial(correctness, reply))}
+    return {"answer_correctness": best_score(turn, functools.partial(correctness, reply, question=turn.user))}
 
 
-def correctness(reply: str, reference: str) -> float | None:
-    """Return the share of the reference's content in the reply, from 0 to 1; None if words do not decide."""
+def correctness(reply: str, reference: str, question: str = "") -> float | None:
+    """Return the share of the reference's content in the reply, from 0 to 1; None if words do not decide.
+
+    The question gives a bare number its unit of time, and tells which other answers it offers.
+    """
     reply = split_thought(reply)[0]
     if declines(reply) and not declines(reference):
         return 0.0
@@ -74,8 +77,22 @@ def correctness(reply: str, reference: str) -> float | None:
             ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
             alike = [value.equals(other) for value in ours for other in theirs if value.dimension == other.dimension]
             return float(own == polarity and (any(alike) or not alike))  # other words only explain the yes or no
-    share = _share(reply, reference, language)
-    return None if share is not None and _may_mislead(reply, reference, language=language, share=share) else share
+    if _names_another(reply, reference, question, language):
+        return 0.0
+    share = _share(reply, reference + _asked_unit(reference, question), language)
+    if share is not None and _may_mislead(reply, reference, language=language, share=share):
+        return 0.0 if language != "en" and pattern("only").search(fold(reply).lower()) else None
+    return share
+
+
+def _names_another(reply: str, reference: str, question: str, language: str) -> bool:
+    """Return True for another answer that the question offers, and for a foreign reply that denies the reference."""
+    wanted, words, offered = map(_words, (reference, reply, question))
+    is_offered = wanted and wanted <= offered and pattern("choice").search(fold(question).lower())
+    if is_offered and words.isdisjoint(wanted) and not words.isdisjoint(offered):
+        return True
+    core = pattern("filler").sub("", fold(reference).lower().strip(" .!"))
+    return language != "en" and pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
 
 
 def _may_mislead(*texts: str, language: str, share: float) -> bool:
@@ -89,6 +106,13 @@ def _may_mislead(*texts: str, language: str, share: float) -> bool:
     n_whole = sum(part <= _words(reply) for part in parts)
     is_list = all(0 < len(part) <= (MAX_ITEM_WORDS if language else 1) for part in parts)
     return 0 < n_whole < len(parts) and is_list and (len(parts) <= MAX_ITEM_WORDS or bool(language))
+
+
+def _asked_unit(reference: str, question: str) -> str:
+    """Return the unit of time that a question wants, as in "how many minutes", if the reference is a bare number."""
+    asked = pattern("asked_unit").search(fold(question).lower())
+    is_time = asked and re.fullmatch(r"[\d.,\s]+", reference) and number_of("units", asked["unit"])[0] in ("s", "month")
+    return f" {asked['unit']}" if asked and is_time else ""
 
 
 def _excludes(*texts: str) -> bool:
@@ -178,8 +202,15 @@ def _polarity(text: str, tables: str) -> str:
 def _meaning(reply: str, tables: str) -> str:
     """Return `yes` or `no` if the first sentence of a reply means that in other words, otherwise ""."""
     sentence = rewrite("bounds", fold(pattern("sentence_end").split(reply, maxsplit=1)[0]).lower())
-    meanings = {"allowing": "yes", "negative": "no", "affirmative": "yes"}
-    return next((meaning for name, meaning in meanings.items() if pattern(tables + name).search(sentence)), "")
+    meanings = {"allowing": "yes", "without": "", "negative": "no", "affirmative": "yes"}
+    return next(
+        (
+            meaning
+            for name, meaning in meanings.items()
+            if pattern(tables * (name != "without") + name).search(sentence)
+        ),
+        "",
+    )
 
 
 def _words(text: str) -> frozenset[str]:

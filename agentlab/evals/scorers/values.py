@@ -166,7 +166,7 @@ def _time(match: re.Match[str]) -> Value | None:
     hour = int(match["hour"]) + past + (0.5 if minute == "\u534a" else int(minute or 0) / 60)
     if half_day:
         return Value("s", 3600.0, (hour % 12 + number_of("half_days", half_day),))
-    return Value("s", 3600.0, (hour, (hour + 12) % 24) if 0 < hour < 13 else (hour,))
+    return Value("s", 3600.0, (hour, (hour + 12) % 24) if 0 < hour < 13 and match["exact"] is None else (hour,))
 
 
 def _value(match: re.Match[str]) -> Value:

@@ -25,6 +25,24 @@ def test_a_message_that_only_asks_is_not_kept(text):
     assert read_intent(text) == "asks"
 
 
+FACTS_BESIDE_QUESTIONS = (
+    "Who would have guessed, after forty years they gave me a medal",
+    "Bin Rentnerin und fahre nach Ulm, wann geht der Zug?",
+    "Did you know I sold the boat?",
+    "thanks to my sister, where is the key?",
+)
+
+
+@pytest.mark.parametrize("text", FACTS_BESIDE_QUESTIONS)
+def test_a_fact_beside_a_question_is_stored(text):
+    assert read_intent(text) == "tells"
+
+
+@pytest.mark.parametrize("text", ["thanks a bunch, and what about the postage", "Cheers love. Where do I sign?"])
+def test_thanks_with_more_words_do_not_make_a_question_a_fact(text):
+    assert read_intent(text) == "asks"
+
+
 @pytest.mark.parametrize("text", TEXTS["greets"])
 def test_courtesy_is_neither_kept_nor_searched(text):
     assert read_intent(text) == "greets"

@@ -72,10 +72,11 @@ def test_similarity_takes_the_nearest_reference_and_an_empty_reply_is_0():
 def test_retrieval_and_citations():
     turn = Turn(user="q", relevant_doc_ids=["a", "b"])
     seen = outcome(cited=("b", "x"), events=(search_event("x", "b"), search_event("b", "c")))
-    assert values(retrieval.score(turn, seen)) == {"retrieval_recall": 0.5, "retrieval_mrr": 0.5}
+    scores = values(retrieval.score(turn, seen))
+    assert (scores["retrieval_recall"], scores["retrieval_mrr"]) == (0.5, 0.5)
     assert values(citations.score(turn, seen)) == {"citation_precision": 0.5, "citation_recall": 0.5}
     nothing = outcome()
-    assert values(retrieval.score(turn, nothing)) == {"retrieval_recall": 0.0, "retrieval_mrr": 0.0}
+    assert set(values(retrieval.score(turn, nothing)).values()) == {0.0}
     assert values(citations.score(turn, nothing)) == {"citation_precision": 0.0, "citation_recall": 0.0}
 
 

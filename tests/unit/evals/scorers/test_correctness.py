@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers import correctness, groundedness, ranking, rouge
+from agentlab.evals.scorers import correctness, groundedness, retrieval, rouge
 from agentlab.evals.store.measures import primary_family
 from support.scoring import outcome, search_event, values
 
@@ -123,12 +123,12 @@ def test_rouge_l_takes_the_nearest_reference():
 
 def test_ranking_knows_order_and_what_was_not_found():
     turn = Turn(user="?", relevant_doc_ids=["a", "b"])
-    first = values(ranking.score(turn, outcome(events=(search_event("a", "x", "b"),))))
-    later = values(ranking.score(turn, outcome(events=(search_event("x", "a", "b"),))))
+    first = values(retrieval.score(turn, outcome(events=(search_event("a", "x", "b"),))))
+    later = values(retrieval.score(turn, outcome(events=(search_event("x", "a", "b"),))))
     assert first["retrieval_ndcg"] == pytest.approx(1.5 / (1 + 0.6309), abs=1e-4)
     assert first["context_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert later["retrieval_ndcg"] < first["retrieval_ndcg"]
     assert later["context_precision"] < first["context_precision"]
-    assert values(ranking.score(turn, outcome(events=(search_event("a", "b"),)))) == dict.fromkeys(first, 1)
-    assert values(ranking.score(turn, outcome())) == dict.fromkeys(first, 0)
-    assert ranking.metrics(Turn(user="?", relevant_doc_ids=[])) == ()
+    assert values(retrieval.score(turn, outcome(events=(search_event("a", "b"),)))) == dict.fromkeys(first, 1)
+    assert values(retrieval.score(turn, outcome())) == dict.fromkeys(first, 0)
+    assert retrieval.metrics(Turn(user="?", relevant_doc_ids=[])) == ()

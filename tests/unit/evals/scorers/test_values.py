@@ -157,6 +157,36 @@ def test_a_part_of_a_list_in_another_language_is_not_graded():
     assert graded("Lisboa", "\xc9vora, Beja, Faro") == 0
 
 
+def test_the_question_names_the_options_and_the_unit():
+    assert correctness.correctness("billing", "technical", "Is it technical, billing or other?") == 0
+    assert correctness.correctness("billing", "technical", "Which kind is it?") is None
+    assert correctness.correctness("technical", "technical", "Is it technical, billing or other?") == 1
+    assert correctness.correctness("due ore", "120", "Quanti minuti di ritardo aveva?") == 1
+    assert correctness.correctness("120 ore", "120", "Quanti minuti di ritardo aveva?") == 0
+
+
+def test_a_reply_that_denies_the_reference_is_wrong():
+    assert graded("Keine Esche, sondern Buche.", "Esche") == 0 and graded("Das ist Esche.", "Esche") == 1
+    assert graded("Em Olinda, n\xe3o em Recife.", "em Recife") == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "reference", "value"),
+    [
+        ("24 A", "24 V", 0),
+        ("200 euros", "200 pesetas", 0),
+        ("meno diciotto gradi", "-18 \xb0C", 1),
+        ("a las seis y veinte de la tarde", "18:20", 1),
+        ("\xe0 20 h 15", "8 h 15", 0),
+        ("08:00 sharp", "8 pm", 0),
+        ("8 o'clock sharp", "8 pm", 1),
+        ("il 2/6/46", "2 giugno 1946", 1),
+    ],
+)
+def test_units_and_hours_of_other_languages(reply, reference, value):
+    assert graded(reply, reference) == value
+
+
 def test_another_measure_of_how_often_is_not_graded():
     assert graded("every six months", "twice a year") is None and graded("twice a year", "2 times a year") == 1
     assert graded("Das ist nicht erstattungsf\xe4hig.", "Das ist erstattungsf\xe4hig.") == 0, "only the denial differs"
