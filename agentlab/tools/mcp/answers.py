@@ -22,16 +22,19 @@ def to_text_result(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return `text` and `error` of a tool's result, which may break the protocol.
 
     The text lists the content blocks in order; media blocks are only named. Structured content follows if no text block
-    contains it.
+    contains it. The first protocol sends one value, `toolResult`.
     """
-    content, structured = result.get("content"), result.get("structuredContent")
+    content, structured, value = map(result.get, ("content", "structuredContent", "toolResult"))
+    if content is None and value is not None:
+        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     blocks = content if isinstance(content, list) else [] if content is None else [content]
     parts = [part for block in blocks if (part := _render_block(block)) is not None]
-    texts = [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    texts = [_render_block(block) or "" for block in blocks if isinstance(block, dict) and "text" in block]
     if structured is not None and not _contains(texts, structured):
         value = structured if isinstance(structured, dict) else {"result": structured}
         parts.append(json.dumps(value, ensure_ascii=False))
-    return {"text": truncate_result("\n".join(parts) or "(the result is empty)"), "error": bool(result.get("isError"))}
+    is_error = str(result.get("isError") or "").lower() not in ("", "false", "0", "no", "none", "null")
+    return {"text": truncate_result("\n".join(parts) or "(the result is empty)"), "error": is_error}
 
 
 def to_resource_text(result: Mapping[str, Any]) -> str:
@@ -50,8 +53,9 @@ def _render_block(block: Any) -> str | None:
     match block:
         case str(text) | {"text": str(text)}:
             return text
-        case {"type": "text"}:
-            return None
+        case {"type": "text", **fields}:
+            value = fields.get("text")
+            return None if value is None else json.dumps(value, ensure_ascii=False)
         case {"type": "resource_link", "uri": uri, "name": name}:
             return f"(a link to {name}: {uri})"
         case {"type": "resource", "resource": {"uri": uri, "text": str(text)}}:

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
-RESULT_KEYS = {"content", "structuredContent", "isError"}
+RESULT_KEYS = {"content", "structuredContent", "isError", "toolResult"}
 """Parts of a tool's result, which the stream passes on as one text block of JSON."""
 SERVER_ERROR = -32099
 """Code that replaces an error code of a server which the SDK reserves for its own errors."""
