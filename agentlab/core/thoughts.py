@@ -22,8 +22,14 @@ _FORMS = {
     "<unused94>thought": "<unused95>",
 }
 """Marks around a thought, as models write them."""
-_ANSWER_MARKS = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|begin_of_solution|end_of_solution)\|>")
-"""Marks around the answer after a thought."""
+_ANSWER_MARKS = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|(?:begin|end)_of_(?:solution|box))\|>")
+_ANSWER = re.compile(r"\A\s*<answer>((?:(?!</answer>).)*)(?:</answer>\s*)?\Z", re.DOTALL)
+"""Marks around the answer after a thought; a box may also come without one."""
+_END_TOKEN = re.compile(
+    r"(?i)(?:<(?:\|(?:im_end|eo[mt]_id|eot|end(?:_?of_?(?:text|turn(?:_token)?))?|return|user)\||end_of_turn|eos|/s"
+    r"|[|\uff5c]end▁of▁sentence[|\uff5c])>\s{0,9}){1,4}\Z"
+)
+"""Marks at the end of a turn, which a server should leave out."""
 _OPENING = re.compile(rf"[\s\ufeff\u200b]*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
 _OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}
@@ -36,6 +42,7 @@ _IN_A_SENTENCE = re.compile(r"(?:[\w,;][ \t]|[`'\"])$")
 _HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:analysis|commentary|final)\b")
 _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
 """Harmony without its special tokens, which many tokenizers leave out."""
+_GRANITE = re.compile(r"\s*Here(?:'s| is) my thought process:(.*?)Here(?:'s| is) my response:(.*)", re.DOTALL)
 _TOOL_MARKUP = re.compile(
     r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_(?:CALLS|REQUEST)\]\s*(?=[\[{\w])|<function=[\w.-]+>"
     r"|<\|python_tag\|>|<TOOLCALL>\s*(?=\[)|functools\s*(?=\[\{)"
@@ -54,11 +61,10 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
 
     A thought without an end leaves no text.
     """
-    if words := _HARMONY_WORDS.match(text):
+    text = _without_end_tokens(text)
+    if words := _HARMONY_WORDS.match(text) or _GRANITE.match(text):
         return words[2].strip(), words[1].strip()
-    if (opening := _HARMONY.search(text)) and not (
-        _is_code(text, opening.start()) or _in_a_sentence(text, opening.start())
-    ):
+    if (opening := _HARMONY.search(text)) and not _is_quoted(text, opening.start()):
         return _split_harmony(text)
     thoughts: list[str] = []
     rest = text
@@ -71,7 +77,17 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
     if not thoughts and (closed := _lone_closing(text)) and not (is_split and text[: closed.start()].strip()):
         thoughts.append(text[: closed.start()].strip())
         rest = text[closed.end() :]
-    return (_ANSWER_MARKS.sub("", rest).strip(), "\n\n".join(filter(None, thoughts))) if thoughts else (text, "")
+    if not (thoughts or text.startswith("<|begin_of_box|>")):
+        return text, ""
+    return _ANSWER.sub(r"\1", _ANSWER_MARKS.sub("", rest)).strip(), "\n\n".join(filter(None, thoughts))
+
+
+def _without_end_tokens(text: str) -> str:
+    mark = _END_TOKEN.search(text, max(0, len(text) - 200))
+    if mark is None or _is_code(text, mark.start()) or ("<s>" in text and "</s>" in mark[0]):
+        return text
+    before = text[: mark.start()]
+    return text if before[-1:].isspace() and _is_quoted(text, len(before)) else before.rstrip()
 
 
 def _end_of_thought(text: str, begin: int, closing: str) -> re.Match[str] | None:
@@ -86,7 +102,7 @@ def _lone_closing(text: str) -> re.Match[str] | None:
     for mark in _CLOSING.finditer(text):
         if _OPENS[mark[0].lower()] in text[: mark.start()].lower():
             return None
-        if not (_in_a_sentence(text, mark.start()) or _is_code(text, mark.start())):
+        if not _is_quoted(text, mark.start()):
             return mark
     return None
 
@@ -145,5 +161,5 @@ def _is_code(text: str, position: int) -> bool:
     return any(code.start() <= position < code.end() for code in _CODE.finditer(text))
 
 
-def _in_a_sentence(text: str, position: int) -> bool:
-    return bool(_IN_A_SENTENCE.search(text, max(0, position - 2), position))
+def _is_quoted(text: str, position: int) -> bool:
+    return bool(_IN_A_SENTENCE.search(text, max(0, position - 2), position)) or _is_code(text, position)
