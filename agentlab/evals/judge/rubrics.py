@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -216,5 +217,5 @@ def _named(value: Any, choices: Collection[str], *, is_verdict: bool = False) ->
 
 
 def _choice(value: Any, choices: Collection[str]) -> str | None:
-    plain = str(value).strip(" \n\t.!*`'\"\u200b\ufeff").casefold()
+    plain = unicodedata.normalize("NFKC", str(value)).strip(" \n\t.!*`'\"\u200b\ufeff").casefold()
     return next((choice for choice in choices if choice.casefold() in (plain, _BOOLEANS.get(plain))), None)
