@@ -71,13 +71,15 @@ class Problem(Struct, gc=False):
     code: Any = None
     message: Any = None
     detail: Any = None
+    status: Any = None
+    """Code of a problem of RFC 9457."""
     msg: Any = None
     error_msg: Any = None
     errors: Any = None
 
 
 class Chunk(Problem, gc=False):
-    choices: list[Choice] | None = None
+    choices: list[Choice] | Choice | None = None
     model: Any = None
     usage: Any = None
     x_groq: Any = None
@@ -153,7 +155,7 @@ class ChatReader:
             return read_chunks(self._events.feed(piece))
         self._whole += piece
         beginning = self._whole.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if beginning[:1] not in (b"", b"{", b"[", b"<") or (not piece and not beginning):
+        if beginning[:1] not in (b"", b"{", b"[", b"<", b'"') or (not piece and not beginning):
             whole, self._whole = self._whole, None
             return read_chunks([*self._events.feed(whole), *(() if piece else self._events.feed(b""))])
         if piece:
@@ -173,7 +175,7 @@ class ChatReader:
             self.model = chunk.model or self.model
         if usage := chunk.usage or (isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage")):
             self._count(usage)
-        for choice in chunk.choices or ():
+        for choice in [chunk.choices] if isinstance(chunk.choices, Choice) else chunk.choices or ():
             if (index := as_index(choice.index) or 0) < self._index:
                 self._index, self._texts, self._calls, self._thoughts = index, [], [], {}
             if index == self._index:
@@ -297,12 +299,12 @@ def reported_problem(chunk: Chunk) -> Any:
         raise BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
     words = None if chunk.choices else chunk.message or chunk.detail or chunk.errors or chunk.msg or chunk.error_msg
     is_error = words and isinstance(words, (str, list)) and chunk.code not in (0, "0")
-    return {"code": chunk.code, "message": words} if is_error else None
+    return {"code": chunk.code or chunk.status, "message": words} if is_error else None
 
 
 def plain_name(name: str) -> str:
-    """Strip what templates put around the name of a tool: `functions.lookup<|channel|>json`."""
-    return name.partition("<|")[0].strip().removeprefix("functions.")
+    """Strip what models put around the name of a tool: `functions.lookup<|channel|>json`, `default_api:lookup`."""
+    return re.sub(r"^(?:functions|default_api)[.:]", "", name.partition("<|")[0].strip())
 
 
 def as_index(index: Any) -> int | None:
@@ -346,7 +348,7 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
     text = arguments if arguments[-1:] == "}" else _AROUND_ARGUMENTS.sub("", arguments)
     try:
         parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=agreeing, strict=False)
-        parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps(parsed or {}))
+        parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps({} if parsed in (None, []) else parsed))
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
@@ -378,4 +380,6 @@ def _read_slowly(data: bytes) -> Iterable[Chunk]:
         read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
     # A number or null is no chunk; the SDK passes it over, too.
     for chunk in (each for each in read if not isinstance(each, (int, float, type(None)))):
-        yield from msgspec.convert(chunk if isinstance(chunk, list) else [chunk], list[Chunk])
+        chunks = chunk if isinstance(chunk, list) else [chunk]
+        # Some gateways encode an event twice.
+        yield from _read_slowly(chunk.encode()) if isinstance(chunk, str) else msgspec.convert(chunks, list[Chunk])

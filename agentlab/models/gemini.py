@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from agentlab.core import errors
 from agentlab.core.messages import Completion, FinishReason, Message, Request, ToolCall, Usage
 from agentlab.core.protocols import Emit
-from agentlab.models.chat_reading import read_call
+from agentlab.models.chat_reading import plain_name, read_call
 from agentlab.models.gemini_calls import AS_TEXT, joined_calls, repair_events
 from agentlab.models.keys import KeyRing, server_and_keys, server_identity
 from agentlab.models.provider import Provider, sum_usage, unreadable, wired_tools
@@ -307,8 +307,9 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             extra = own_id | ({"signature": signature} if signature else {})
             numbered = (f"call_{number}" for number in itertools.count(len(used_ids) + 1))
             call_id = given if own_id else next(made for made in numbered if made not in used_ids)
-            written = (arguments or {}).get(AS_TEXT, json.dumps(arguments))
-            made = read_call(call_id, tool_names.get(name, name), written)
+            own = (arguments or {}).get(AS_TEXT, arguments)
+            written = own if isinstance(own, str) else json.dumps(own)
+            made = read_call(call_id, tool_names.get(name) or tool_names.get(plain_name(name)) or name, written)
             calls.append(replace(made, extra={"gemini": extra}) if extra else made)
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):

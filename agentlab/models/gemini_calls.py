@@ -19,9 +19,14 @@ _SNAKE_CASE = re.compile(rb'"(finish|usage|prompt)_([rmf])(?=eason"|etadata"|eed
 """Names that some compatible servers write and the SDK ignores."""
 _INVALID_SIGNATURE = re.compile(rb'"thought_?[Ss]ignature":\s*"(?!(?:[\w+/-]{4})*(?:[\w+/-]{2,3}=*)?")[^"]+"')
 """Signature that is no base64, for which the SDK would refuse the answer."""
+_ERROR = re.compile(rb'^data:\s*\{(?:"[^{}]*,\s*)?"error":\s*\{(?=\s*")')
+"""Error behind other fields, or without a code, which the SDK ignores or refuses."""
 AS_TEXT = "arguments as text"
-_TEXT_ARGUMENTS = re.compile(rb'("functionCall":\s*\{(?:[^{}"]|"[^"]*")*"args":\s*)("(?:[^"\\]|\\.)*")')
-"""Arguments that are a text, for which the SDK would refuse the answer; they become the only argument AS_TEXT."""
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_LIST = rb'\[(?:[^\[\]"]|%b)*\]' % _TEXT
+_VALUE = rb'%b|\[(?:[^\[\]"]|%b|%b)*\]|true|false|-?\d[\d.eE+-]*' % (_TEXT, _TEXT, _LIST)
+_NO_OBJECT = re.compile(rb'("functionCall":\s*\{(?:[^{}"]|"[^"]*")*"args":\s*)(%b)' % _VALUE)
+"""Arguments that are no object, for which the SDK would refuse the answer; they become the only argument AS_TEXT."""
 
 
 async def repair_events(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -41,8 +46,9 @@ class _RepairedBody:
     async def iter_any(self) -> AsyncIterator[bytes]:
         async for line in self._body:
             renamed = _SNAKE_CASE.sub(lambda name: b'"%b%b' % (name[1], name[2].upper()), line)
-            with_objects = _TEXT_ARGUMENTS.sub(rb'\1{"%b":\2}' % AS_TEXT.encode(), renamed)
-            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', with_objects)
+            with_objects = _NO_OBJECT.sub(rb'\1{"%b":\2}' % AS_TEXT.encode(), renamed)
+            with_code = _ERROR.sub(rb'data: {"error":{"code":0,', with_objects)
+            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', with_code)
 
 
 def joined_calls(parts: Iterable[Any]) -> Iterator[Any]:

@@ -169,8 +169,8 @@ def read_usage(usage: Mapping[str, Any]) -> Usage:
     """Return the counts under OpenAI's or Anthropic's names, unchecked: `wire` drops impossible ones."""
     prompt, output = (usage.get(f"{of}_tokens_details") for of in ("prompt", "completion"))
     return Usage(
-        input_tokens=_count(usage, "prompt_tokens", "input_tokens"),
-        output_tokens=_count(usage, "completion_tokens", "output_tokens"),
+        input_tokens=_count(usage, "prompt_tokens", "input_tokens", "promptTokens", "inputTokens"),
+        output_tokens=_count(usage, "completion_tokens", "output_tokens", "completionTokens", "outputTokens"),
         cached_tokens=_count(prompt, "cached_tokens"),
         reasoning_tokens=_count(output, "reasoning_tokens"),
     )

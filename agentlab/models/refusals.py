@@ -156,12 +156,12 @@ def lost_connection(problem: BaseException, model: str, redact: Callable[[str], 
 def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> float | None:
     """Return the seconds that a server asks to wait, from its headers or its words; None without any.
 
-    Some servers send `x-ratelimit-reset` with every response: it counts only with status 429.
+    Some servers send the reset of a limit with every response: it counts only with status 429.
     """
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1), ("x-ratelimit-reset", 1))[: 2 + (status == 429)]:
+    for name in ("retry-after-ms", "retry-after", "x-ratelimit-reset", "ratelimit-reset")[: 4 if status == 429 else 2]:
         given = _SECONDS.sub(r"\1s", str(headers.get(name) or "").strip())
         if seconds := re.match(r"\d{1,9}(?:\.\d+)?\s*(?=,|$)|(?:\d+(?:\.\d+)?\s?(?:ms|h|m|s))+$", given):
-            return parse_duration(re.sub(r"\s", "", seconds[0])) / unit
+            return parse_duration(re.sub(r"\s", "", seconds[0])) / (1000 if name.endswith("-ms") else 1)
         if moment := re.match(r"\d{10}(?=(?:\d{3})?(?:\.\d+)?$)", given):  # seconds or milliseconds since 1970
             return max(0.0, float(moment[0]) - time.time())
         for read_date in (parsedate_to_datetime, datetime.fromisoformat):
