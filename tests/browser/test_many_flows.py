@@ -82,7 +82,7 @@ def test_first_screen_has_headline_and_three_numbers_a_flow(show, name, kind, se
     assert page.inner_text("#verdict .says") == sentence
     assert page.locator(f"#verdict.{kind}").count() == 1
     heads = page.locator("#verdict thead th").all_inner_texts()
-    assert heads[1] == "right: answer_f1 of .5 or more" and heads[3:5] == ["failed", "cost a turn"]
+    assert heads[1] == "right, of graded turns: answer_f1 of .5 or more" and heads[3:5] == ["failed", "cost a turn"]
     counts = {"two": ["82/82", "82/82"], "fails": ["73/82", "52/82", "62/82"], "useless": ["0/82", "0/82"]}
     assert page.locator("#verdict tbody td.right").all_inner_texts() == counts[name]
     rows = page.locator("#verdict tbody tr").all()
@@ -127,7 +127,7 @@ def test_the_drawer_says_the_cause_first_and_an_error_once(show):
     text = drawer.inner_text()
     assert text.count("RuntimeError: by choice") == 1
     first = drawer.locator(".beside > .flow p").first
-    assert first.inner_text() == "cause: failed: no step failed, the flow itself ended with the error"
+    assert first.inner_text() == "cause: failed: the flow itself raised this error, after the steps below"
 
 
 def test_the_first_trace_takes_at_most_twelve_tabs(show):
@@ -151,7 +151,7 @@ def test_few_words_of_the_glossary_are_on_the_screen_and_the_page_explains_its_o
     assert page.locator("#words dd").first.is_hidden()
     page.locator("#words summary").click()
     explained = page.locator("#words dt").all_inner_texts()
-    assert {"flow", "right", "mean score", "failed", "decides", "trace"} <= {*explained} and page.locator(
+    assert {"flow", "right", "mean score", "failed", "verdict", "trace"} <= {*explained} and page.locator(
         "#words dd"
     ).first.is_visible()
 

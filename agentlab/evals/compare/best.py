@@ -45,10 +45,10 @@ class Best:
         parts = []
         for quality, flows in self.sets.items():
             names = [f"{flow.flow} ({quality.show(flow.mean)})" for flow in flows if flow.is_best]
-            parts += [f"in {quality.name}: {', '.join(names)}"] if len(names) < count else []
+            parts += [f"best in {quality.name}, or not shown worse: {', '.join(names)}"] if len(names) < count else []
         if not parts:
             return f"no difference between the flows shown in a primary quality ({data})"
-        return f"no difference from the best shown {'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
+        return f"{'; '.join(parts)} ({data}, error at most {ALPHA:.2f})"
 
 
 def best(flows: Mapping[str, TurnTable], primary: Sequence[str]) -> Best | None:

@@ -198,11 +198,9 @@ def _stale_memory(case: GradedTurn) -> Evidence | None:
 
 
 def _wrong_refusal(case: GradedTurn) -> Evidence | None:
-    return (
-        (case.reply_call, "declines, although there is an answer")
-        if case.is_wrong and _verdict(case, "answered") == "declines"
-        else None
-    )
+    if case.is_wrong and _verdict(case, "answered") == "declines":
+        return case.reply_call, "declines, although there is an answer"
+    return None
 
 
 def _cut_off(case: GradedTurn) -> Evidence | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentlab.evals.store.measures import score_text
 from agentlab.evals.store.rows import FlowSummary
 
-NUMBERS = ("flow", "right", "mean", "failed", "cost a turn", "calls", "tokens", "seconds", "decides")
+NUMBERS = ("flow", "right", "mean", "failed", "cost a turn", "calls", "tokens", "seconds", "verdict")
 """Titles of the fields of `FlowNumbers`."""
 
 

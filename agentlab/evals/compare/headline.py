@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,6 @@ from agentlab.core.errors import RunError
 from agentlab.evals.compare.epochs import PASS_THRESHOLD
 from agentlab.evals.compare.family import MIN_DIFFERING
 from agentlab.evals.compare.flow_numbers import FlowNumbers, flow_numbers
-from agentlab.evals.compare.measure_verdict import MeasureVerdict
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
 from agentlab.evals.stats.planning import MARGIN
@@ -212,12 +212,8 @@ class _Field:
         best = [name for name in winners(self.contrasts) if name in self.eligible]
         if len(best) == 1 and self.answer:
             own = self.contrasts[best[0]]
-            return (
-                "ship",
-                best[0],
-                [f"Ship {best[0]}", *self._gains(own)],
-                [*self._excluded(own), *self._weakness(best[0])],
-            )
+            notes = [*self._excluded(own), *self._weakness(best[0])]
+            return "ship", best[0], [f"Ship {best[0]}", *self._gains(own)], notes
         verdicts = [d for pair in self.comparison.pairs for d in pair.differences if d.primary]
         kinds = {d.kind for d in verdicts}
         names = _listed(self.candidates or self.means)
@@ -272,18 +268,24 @@ class _Field:
         return parts if len(parts) > 1 else []
 
     def _for_cheapest(self, flow: str) -> Iterator[str]:
-        """Yield what favours the cheapest flow, what speaks against it, and what would decide."""
+        """Yield why the cheapest flow is no recommendation, its largest loss, what would decide, and its gains."""
         own = self.contrasts[flow]
-        yield from (f"for {flow}: {gains}" for gains in filter(None, ["; ".join(self._gains(own))]))
+        first, *others = [*self._excluded(own)] or [""]
+        yield f"no recommendation to ship {flow}: {self._no_shipment(flow)}"
+        yield from filter(None, (first, *self._what_would_decide(flow), *self._weakness(flow), *others))
+        for contrast in own:
+            if contrast.other in self.eligible and (gains := self._gains([contrast])):
+                yield f"for {flow} against {contrast.other}: {'; '.join(gains)}"
+
+    def _no_shipment(self, flow: str) -> str:
+        """Return why the cheapest flow is no recommendation."""
         means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
-        best = max(means, key=means.__getitem__, default=flow)
-        if flow in means and means[best] > means[flow]:
-            is_better = self.answer in next(each for each in self.contrasts[best] if each.other == flow).wins
-            note = "" if is_better else "; no test shows this difference, so nothing is shipped"
-            yield f"{best} has the highest {self.answer}: {means[best]:.2f} against {means[flow]:.2f}{note}"
-        yield from self._what_would_decide(flow)
-        yield from self._excluded(own)
-        yield from self._weakness(flow)
+        best = max(means.values(), default=0.0)
+        if best > means.get(flow, best):
+            scores = f"{means[flow]:.2f}; {_listed([name for name in means if means[name] == best])} {best:.2f}"
+            return f"its mean {self.answer} is lower, perhaps by chance ({scores})"
+        is_open = any(contrast.open for contrast in self.contrasts[flow])
+        return f"this run does not exclude a loss of {MARGIN:g}" if is_open else "only a step or the cost favours it"
 
     def _what_would_decide(self, flow: str | None) -> Iterator[str]:
         if not self.answer:
@@ -295,31 +297,28 @@ class _Field:
             return
         worst = max(own, key=lambda each: max(each.bounds.values(), default=0.0))
         if worst.more:
-            excluded = f"exclude a loss of {MARGIN:g}, 4 times in 5 if {worst.flow} equals {worst.other}"
-            yield f"what would decide: {worst.more} {excluded}"
+            excluded = f"to exclude a loss of {MARGIN:g} in {', '.join(measure(name).title for name in worst.open)}"
+            yield f"what would decide: {worst.more} {excluded}, if {worst.flow} is as good as {worst.other}"
         else:
             fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
             so_far = f"{_conversations(fewest.conversations)} so far"
             yield f"what would decide: more conversations that grade {fewest.measure.name}, {so_far}"
 
     def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:
-        bounds: dict[str, float] = {}
-        for name, bound in chain.from_iterable(contrast.bounds.items() for contrast in contrasts):
-            bounds[name] = max(bound, bounds.get(name, 0.0))
-        if most := [f"{format_number(bound)} in {name}" for name, bound in bounds.items() if bound > 0]:
-            yield f"this run excludes a loss above {' and '.join(most)} (error .05)"
+        # The flow has no failed turn, so a loss in failures tells nothing.
+        for name in sorted({*self.primary} - {"failed"}, key=lambda name: (name != self.answer, name)):
+            bound = max((contrast.bounds.get(name, 0.0) for contrast in contrasts), default=0.0)
+            if bound > 0:
+                loss = f"{format_number(bound)} in {name} for {contrasts[0].flow}"
+                yield f"this run excludes a loss above {loss} against the others (error .05)"
 
     def _weakness(self, flow: str) -> Iterator[str]:
         """Yield the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
-        own = {name: value for name, value in self.means[flow].items() if value is not None}
-        lacks = {name: 1 - own[name] for name in WEAKNESS if name in own}
-        primary = [name for name in self.primary if name in own and is_quality(name) and name != "failed"]
-        worst = min(primary, key=own.__getitem__, default="")
-        if lacks and max(lacks.values()) > 1 - WEAK:
-            name = max(lacks, key=lacks.__getitem__)
-            yield f"weak point of {flow}: {WEAKNESS[name].format(lacks[name])}"
-        elif worst and own[worst] < WEAK:
-            yield f"weak point of {flow}: {worst} {own[worst]:.2f}"
+        own = {name: value for name, value in self.means[flow].items() if value is not None and name != "failed"}
+        weak = [name for name in (*WEAKNESS, *self.primary) if is_quality(name) and own.get(name, 1.0) < WEAK]
+        if weak:
+            name = min(weak, key=lambda name: (name not in WEAKNESS, own[name]))
+            yield f"weak point of {flow}: {WEAKNESS.get(name, f'{name} {own[name]:.2f}').format(1 - own[name])}"
 
     def _evidence(self, comparison: Comparison) -> Iterator[str]:
         """Yield the flows below the floor, the best set, a line a pair, and the differences that could be missed."""
@@ -328,16 +327,14 @@ class _Field:
         yield from [str(comparison.best)] if comparison.best else []
         # With two flows, the headline gives the same information.
         yield from chain(dominated_flows(self.contrasts) if len(self.sides) > 2 else (), map(str, comparison.pairs))
-        undecided: dict[str, list[MeasureVerdict]] = {}
-        for d in (d for pair in comparison.pairs for d in pair.differences):
-            if d.primary and is_quality(d.measure.name) and d.paired.changed and d.kind == "undecided":
-                undecided.setdefault(d.measure.name, []).append(d)
-        for name, verdicts in undecided.items():
-            losses = [d.detectable_loss for d in verdicts if d.detectable_loss is not None]
-            size = f"of any size in {name}"
-            if len(losses) == len(verdicts):
-                size = f"below {max(losses):.2f} in {name}; a run of this length shows larger ones 4 times in 5"
-            yield f"This run could miss differences {size}"
+        tests = [d for pair in comparison.pairs for d in pair.differences if d.paired.changed and d.kind == "undecided"]
+        for name in filter(is_quality, comparison.primary):
+            losses = [d.detectable_loss or math.inf for d in tests if d.measure.name == name]
+            size = (
+                f"below {max(losses, default=0.0):.2f} in {name}; a run of this length shows larger ones 4 times in 5"
+            )
+            if losses:
+                yield f"This run could miss differences {f'of any size in {name}' if math.inf in losses else size}"
 
     def numbers(self, kind: str, flow: str | None) -> Iterator[FlowNumbers]:
         """Yield the numbers of each flow."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from agentlab.core.trace import Trace
 from agentlab.data.conversations import Turn
 from agentlab.evals.compare.causes import RULES, causes
 from agentlab.evals.compare.headline import recommend
+from agentlab.evals.compare.pairs import FlowPair, compare
 from agentlab.evals.compare.ship import sides_of
 from agentlab.evals.report.packing import TextPool, deflated
 from agentlab.evals.report.show import expected
@@ -84,6 +86,14 @@ class Content:
                 own = {row: turns[id(side.run), side.flow, *row, epoch] for row in values}
                 self.series.append(FlowSeries(number, epoch, own, values))
         self._expected = {name: conversation for run in runs for name, conversation in run.conversations.items()}
+
+    @cached_property
+    def pairs(self) -> tuple[FlowPair, ...]:
+        """Pairs to draw: each flow against the one of the headline, by default against the first."""
+        pairs, flow = self.comparison.pairs if self.comparison else (), self.verdict.flow
+        if flow in (None, self.sides[0].name) or len(self.runs) > 1:
+            return pairs
+        return compare(self.runs[0], flows=sorted(self.runs[0].result.flows, key=lambda name: name != flow)).pairs
 
     @property
     def axes(self) -> tuple[str, str]:

@@ -131,7 +131,7 @@ function drawStep(event, scale, previous, relevant, apart) {
   const detail = [event.error && !opened.errors.includes(event.error) ? h("p", { class: "missing" }, `FAILED: ${event.error}`) : "", drawDetail(event, previous(event), relevant)];
   const title = [h("b", {}, costed ? event.phase.replace("_", " ") : event.kind), ` ${event.title}`, h("small", {}, spent)];
   const heavy = event.kind === "model_call" || event.kind === "tool" || event.error;
-  return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(heavy && apart) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
+  return h("details", { class: `step ${event.kind}${event.error ? " failed" : ""}${apart ? " apart" : ""}`, open: Boolean(event.error || (heavy && apart)) }, h("summary", {}, h("span", {}, title), costed ? h("span", { class: "track" }, bar) : ""), detail);
 }
 
 function drawHead(one, reply, { events, scores }) {
@@ -141,7 +141,7 @@ function drawHead(one, reply, { events, scores }) {
   const listed = (rows) => h("ul", { class: "scores" }, rows.map(([metric, value, reason]) => h("li", {}, h("span", { class: `chip ${tone(value)}` }, `${metric} ${value == null ? "?" : value.toFixed(2)}`), failed ? "" : ` ${reason}`)));
   const rest = scores.filter((score) => !few.includes(score));
   return h("div", { class: flowClass(flow) }, h("h3", {}, flowName(flow), D.series[one].epoch ? ` epoch ${D.series[one].epoch}` : ""),
-    why.map((cause) => h("p", { class: `why ${cause.kind === "reply cut" ? "noted" : ""}` }, h("b", {}, `${cause.kind === "reply cut" ? "note" : "cause"}: ${cause.name}`), cause.kind !== "failed" ? `: ${cause.text}` : events.some((event) => event.error) ? "" : ": no step failed, the flow itself ended with the error")),
+    why.map((cause) => h("p", { class: `why ${cause.kind === "reply cut" ? "noted" : ""}` }, h("b", {}, `${cause.kind === "reply cut" ? "note" : "cause"}: ${cause.name}`), cause.kind !== "failed" ? `: ${cause.text}` : events.some((event) => event.error) ? "" : ": the flow itself raised this error, after the steps below")),
     h("p", { class: `reply${failed ? " failed" : ""}` }, (failed ? "FAILED: " : "") + (reply || "(an empty reply)")),
     listed(few), rest.length ? folded(`${rest.length} more scores`, false, listed(rest)) : "",
     h("p", { class: "spent" }, `${number(get("llm_calls"))} call${get("llm_calls") === 1 ? "" : "s"} · ${number(get("input_tokens"))} in, ${number(get("output_tokens"))} out · ${took(get("latency_s"))}`));
@@ -168,6 +168,7 @@ async function openDrawer(row, one, beside = "") {
   const steps = turns.map((each) => each.events);
   const body = h("div", { class: `beside n${drawn.length}` }, drawn.map((each, i) => drawHead(each, replies[each], turns[i])));
   if (!trace) body.append(h("p", { class: "note" }, "The traces of this conversation are omitted to keep the page small; see: "), h("code", {}, `agentlab show ${D.folders.split(" ")[0]} ${name} --trace --all`));
+  if (drawn.some((each) => at(D.series[each].values[failedAt], row))) body.append(h("p", { class: "note" }, "Steps before the failure:"));
   const begins = steps.map((events) => Math.min(...events.map((event) => event.start || 0)));
   const seconds = Math.max(1e-6, ...steps.flatMap((events, i) => events.map((event) => (event.start || 0) + (event.seconds || 0) - begins[i])));
   const previous = (each) => {

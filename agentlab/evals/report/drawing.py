@@ -31,6 +31,7 @@ DARK = f"<style>{IN_THE_DARK} {{ filter: invert(.9) hue-rotate(180deg) }}</style
 WIDTH = 480
 LETTER = 7.4
 """Approximate width of a letter at 13 px."""
+DIRECTIONS = "← worse or dearer · better or cheaper →"
 VERDICTS = {"undecided": "not shown", "unchanged": "equal"}
 Dot = tuple[float, float, int, str]
 
@@ -91,9 +92,9 @@ def pareto(content: Content, x_name: str, y_name: str) -> Picture:
     parts += _labels([*spots.values()], height - bottom)
     parts += [_text(0, 36, f"↑ {y.title}", SOFT), _text(WIDTH, height - 26, f"{x.title} →", SOFT, "end")]
     best = max((signs[1] * b[0] for *_, b in drawn), default=0.0)
-    leaders = " = ".join(name for _, name, _, b in drawn if signs[1] * b[0] == best)
+    leaders = " = ".join(name for _, name, _, b in drawn if round(signs[1] * b[0] - best, 3) == 0)
     most = "Highest" if y.better == "higher" else "Lowest"
-    title = f"{most} {y.title}: {leaders}, {abs(best):.3g}" if drawn else f"{y.title} against {x.title}"
+    title = f"{most} mean {y.title}: {leaders}, {abs(best):.3g}" if drawn else f"{y.title} against {x.title}"
     return Picture(title, _svg(title, content.caption, height, parts), "\n".join(map(escape_block, lines)))
 
 
@@ -119,8 +120,7 @@ def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True)
     parts, lines, y = [], [], 18.0
     middle, half, names = 226.0, 84.0, [side.name for side in content.sides]
     rows_of_pairs = [
-        [(d, *_scaled(d)) for d in pair.differences if d.primary is primary and d.difference is not None]
-        for pair in pairs
+        [(d, *_scaled(d)) for d in pair.differences if d.primary is primary and _is_drawn(d)] for pair in pairs
     ]
     rows = [row for scaled in rows_of_pairs for row in scaled]
     edges = {True: 0.1, False: 0.1}
@@ -149,8 +149,8 @@ def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True)
             data["data-show"] = "flipped" if d.measure.better == "higher" and d.changed else "all"
             parts.append(_group(data, lines[-1], row))
         parts.append(_line(middle, top + 6, middle, y + 4, SOFT))
-    units = f"the longest bars: {edges[True]:.2g} for scores, {edges[False]:.0%} of A's mean for costs"
-    parts += [_text(middle, y + 22, "← worse    better →", SOFT, "middle"), _text(0, y + 46, units, SOFT)]
+    units = f"longest bars: {edges[True]:.2g} for scores, {edges[False]:.0%} for costs; amber: shown, but crosses 0"
+    parts += [_text(middle, y + 22, DIRECTIONS, SOFT, "middle"), _text(0, y + 46, units, SOFT)]
     title = f"{sum(d.is_shown for d, *_ in rows)} of {len(rows)} differences are shown by a test"
     return Picture(title, _svg(title, content.caption, y + 68, parts), "\n".join(map(escape_block, lines)))
 
@@ -201,12 +201,19 @@ def _look(d: MeasureVerdict) -> tuple[str, str]:
     if not d.is_shown and d.conversations < MIN_DIFFERING:
         return SOFT, f"{d.n} turn{'' if d.n == 1 else 's'}: too few"
     score = format_number(float(f"{d.difference:.2g}"), "+")
-    change = score if d.measure.is_bounded or not d.a else f"{d.difference / abs(d.a):+.0%}"
+    # A cost has no sign, because the bar of a dearer flow is on the left.
+    ratio = f"{abs(d.difference / (d.a or 1)):.0%} {'more' if d.difference > 0 else 'less'},"
+    change = score if d.measure.is_bounded or not d.a or not d.difference else ratio
     often = "more often " if d.claim == "more often" else ""
     colour = {"better": GOOD, "worse": BAD}.get(d.kind, SOFT)
     if d.is_shown and d.ci95 and d.ci95[0] <= 0 <= d.ci95[1]:
         colour = MID
     return colour, f"{change} {often}{VERDICTS.get(d.kind, d.kind)}"
+
+
+def _is_drawn(d: MeasureVerdict) -> bool:
+    """Return False for unknown differences, and for dollars of flows without a price."""
+    return d.difference is not None and (d.measure.name != "cost_usd" or bool(d.a or d.b))
 
 
 def _sentence(pair: FlowPair, d: MeasureVerdict) -> str:
@@ -239,9 +246,7 @@ def _svg(title: str, caption: str, height: float, parts: Sequence[str]) -> str:
     """Return the SVG, with its title above and `caption` below the drawing."""
     box = f'x="-12" y="-8" width="{WIDTH + 24}" height="{height + 16:.0f}"'
     size = f'viewBox="-12 -8 {WIDTH + 24} {height + 16:.0f}" width="{WIDTH + 24}" height="{height + 16:.0f}"'
-    font = 'font-family="system-ui, sans-serif" font-size="13"'
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="group" {size} {font}><title>{as_html(one_line(title))}</title>'
-    )
+    font = 'role="group" font-family="system-ui, sans-serif" font-size="13"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}><title>{as_html(one_line(title))}</title>'
     frame = [f'<rect {box} rx="8" fill="{PAPER}"/>', f'<g class="finding">{_text(0, 14, title, INK, bold=True)}</g>']
     return "".join([head, *frame, *parts, _text(0, height, caption, SOFT), "</svg>"])

@@ -2,7 +2,7 @@
 // during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["reply cut", "turns with cut replies"], ["not recorded", "turns not recorded"]];
-const WEAKEST = 3;
+const WEAKEST = 3, LEAST_GRADED = 5;
 let qualities = [], primary = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
@@ -78,37 +78,39 @@ function worstTurn(flow) {
   return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, seriesOf[flow].find((one) => at(D.series[one].has_turn, row))) }, `${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
 }
 
+const onlyFlows = () => state.flows.size > 0 && h("p", { class: "only" }, `Only ${[...state.flows].map((flow) => D.flows[flow]).join(" and ")} below; ${D.flows.length - state.flows.size} hidden. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows"));
+
 function drawTop() {
-  const flows = state.flows.size ? [...state.flows].map((flow) => D.flows[flow]).join(", ") : "";
   const [run] = D.runs;
-  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${[...new Set(D.runs.map((each) => each.model))].join(" and ")}, ${run.mode === "replay" ? "replay of recorded answers" : run.mode}`), flows && h("p", { class: "only" }, `Shown below: only ${flows}. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows")));
+  byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${[...new Set(D.runs.map((each) => each.model))].join(" and ")}, ${run.mode === "replay" ? "replay of recorded answers" : run.mode}`), onlyFlows() || "");
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
   worstOf ||= D.flows.map((_, flow) => worstRow(flow));
-  const titles = ["flow", v.measure ? `right: ${v.measure} of .5 or more` : "right", "mean score, 0 to 1 [95 % interval]", "failed", "cost a turn", "decides", "a turn with the lowest score"];
-  const cells = (row, flow) => [...row.slice(1, 5), row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
+  const titles = ["flow", v.measure ? `right, of graded turns: ${v.measure} of .5 or more` : "right", "mean score, 0 to 1 [95 % interval]", "failed", "cost a turn", "seconds a turn", `verdict${primary.length ? `, by ${primary.map((m) => D.measures[m].title).join(", ")}` : ""}`, "a turn with the lowest score"];
+  const cells = (row, flow) => [row[1] + (row[2].match(/ \(\d+ not decided\)/) || ""), row[2].replace(/ \(\d+ not decided\)/, ""), ...row.slice(3, 5), row[7], row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
   const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row, flow)))));
   byId("verdict").className = v.kind;
   byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence${v.notes.slice(3).some((note) => note.includes("could miss")) ? ", and what this run could miss" : ""}`), listed(v.notes.slice(3))) : "");
 }
 
-// The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean). Not a test.
+// The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean), those of the
+// answer measure first. Not a test.
 function weakest() {
   const spots = [];
-  for (const m of primary.length ? primary : qualities)
+  for (const m of new Set([D.axis, ...(primary.length ? primary : qualities)]))
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
         if (2 * inside.length > D.rows.turn.length || new Set(inside.map((row) => D.rows.conversation[row])).size < 3) continue;
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
-        const means = graded.map((values) => (values.length < 3 ? null : values.reduce((a, b) => a + b) / values.length));
+        const means = graded.map((values) => (values.length < LEAST_GRADED ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
           const [best] = all(D.flows.length).filter((other) => other !== flow && means[other] != null).sort((a, b) => means[b] - means[a]);
           const gap = (D.flows.length > 1 ? means[best] : mean(all(D.rows.turn.length).map((row) => cell(flow, row, m)))) - own;
-          if (gap >= 0.2) spots.push({ m, name, value, flow, best, own, gap, weight: gap * Math.sqrt(graded[flow].length), size: inside.length });
+          if (gap >= 0.2) spots.push({ m, name, value, flow, best, own, gap, size: graded[flow].length, failed: inside.filter((row) => struck.failed?.get(row)?.has(flow)).length });
         });
       }
-  spots.sort((a, b) => b.weight - a.weight || a.size - b.size);
+  spots.sort((a, b) => (b.m === D.axis) - (a.m === D.axis) || b.gap - a.gap || b.size - a.size);
   const seen = new Set();
   return spots.filter((spot) => { const key = `${spot.m} ${spot.flow}`; return !seen.has(key) && seen.add(key); }).slice(0, WEAKEST);
 }
@@ -117,14 +119,13 @@ function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const replies = D.series.reduce((sum, one) => sum + all(D.rows.turn.length).filter((row) => at(one.has_turn, row)).length, 0);
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
-    const counts = all(D.flows.length).map((flow) => [flow, cause.at.filter(([f]) => f === flow).length]).filter(([, count]) => count);
+    const counts = all(D.flows.length).map((flow) => cause.at.filter(([f]) => f === flow)).map((own, flow) => [flow, own.length, own.filter(([, row]) => cell(flow, row, D.axis) >= 0.5).length]).filter(([, count]) => count);
     const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name;
     const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
-    const right = cause.at.filter(([flow, row]) => cell(flow, row, D.axis) >= 0.5).length;
     // The text of a rule is long and always the same; an error needs its text.
-    return h("button", { type: "button", class: cause.kind === "reply cut" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), ["failed", "not recorded", "cut off"].includes(cause.kind) ? ` ${cause.text}` : "", h("small", {}, right ? ` ${right} right all the same` : "", counts.map(([flow, count]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
+    return h("button", { type: "button", class: cause.kind === "reply cut" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), ["failed", "not recorded", "cut off"].includes(cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count, right]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), right ? `${count} (${right} right)` : count))));
   });
-  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${spot.size} turns, ${number(spot.gap, D.measures[spot.m])} behind ${D.flows.length > 1 ? "the best" : "its mean"}`)));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${spot.size} graded turns${spot.failed ? `, ${spot.failed} failed` : ""}; ${number(spot.gap, D.measures[spot.m])} behind ${spot.best == null ? "its mean" : D.flows[spot.best]}`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
   byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, `What went wrong, of ${replies} replies`), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
 }
@@ -137,15 +138,15 @@ function drawSlices() {
   const line = ([value, rows]) => {
     const key = JSON.stringify([state.by, value]);
     const cells = flows.map((flow) => {
-      const value = mean(rows.map((row) => cell(flow, row, m)));
+      const graded = rows.map((row) => cell(flow, row, m)).filter((each) => each != null), value = mean(graded);
       const bar = svg("svg", { class: "meter", width: 56, height: 4, "aria-hidden": "true" }, svg("rect", { width: 56 * Math.max(0, Math.min(1, value)), height: 4 }));
-      return h("td", { "data-title": D.flows[flow] }, number(value, measure), measure.quality && bar);
+      return h("td", { "data-title": D.flows[flow] }, number(value, measure), graded.length < rows.length && h("small", {}, ` of ${graded.length}`), measure.quality && bar);
     });
     const act = () => { state.slice = state.slice === key ? "" : key; refilter(); };
     return h("tr", { class: state.slice === key ? "on" : "" }, h("th", { scope: "row" }, h("button", { type: "button", "aria-pressed": String(state.slice === key), onclick: act }, value || "(none)")), h("td", { "data-title": "turns" }, String(rows.length)), cells);
   };
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, state.by), h("th", { scope: "col" }, "turns"), flows.map((flow) => h("th", { scope: "col" }, flowName(flow))))), h("tbody", { "data-roving": true }, [...rowsBy(state.by)].sort(([a], [b]) => (a < b ? -1 : 1)).map(line)));
-  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. A full bar is 1. Click a slice to see its turns."));
+  byId("slices").replaceChildren(h("div", { class: "axes" }, select("by", names.map((name) => [name, name]), state.by, (v) => { state.by = v; drawSlices(); }), select("of", D.measures.map((each, i) => [i, each.title]), m, (v) => { state.measure = +v; refilter(); })), h("div", { class: "scroll" }, table), h("p", { class: "note" }, "Means without intervals: a hint, not a test. \"of 3\": only 3 turns are graded. A full bar is 1. Click a slice to see its turns."));
 }
 
 function drawFilters() {
@@ -172,7 +173,7 @@ function drawMatrix() {
   table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
   const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].name}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
-  byId("matrix").replaceChildren(counted, table, end);
+  byId("matrix").replaceChildren(...[onlyFlows(), counted, table, end].filter(Boolean));
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
   more(end);

@@ -59,7 +59,7 @@ def report(run: StoredRun, other: StoredRun | None = None) -> Page:
     folders = " ".join(shlex.quote(str(each.path)) for each in runs)
     title = " and ".join(each.run_id for each in runs)
     figures = {"plot": pareto(content, *content.axes)}
-    if pairs := content.comparison and content.comparison.pairs:
+    if pairs := content.pairs:
         figures |= {"forest": forest(content, pairs), "others": forest(content, pairs, primary=False)}
     data = {
         "title": title,

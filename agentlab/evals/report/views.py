@@ -65,7 +65,7 @@ class Views(Content):
 
     def forest(self) -> Picture | None:
         """Draw the paired differences of primary measures; None if the run has one flow."""
-        return forest(self, self.comparison.pairs) if self.comparison else None
+        return forest(self, self.pairs) if self.pairs else None
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
         """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
@@ -135,8 +135,7 @@ class Matrix:
 
     @property
     def _caption(self) -> str:
-        size = min(self._limit, len(self.keys))
-        return f"{size} of {len(self.keys)} turns, worst {self._by} first"
+        return f"{min(self._limit, len(self.keys))} of {len(self.keys)} turns, worst {self._by} first"
 
     def __repr__(self) -> str:
         names = ["asked", *(side.name for side in self._content.sides)]

@@ -41,7 +41,7 @@ def best_in(outcome, name="answer_f1"):
 def test_best_flow_is_named():
     outcome = best_of(drawn([0.5, 0.9, 0.3]))
     assert best_in(outcome) == ["b"]
-    assert str(outcome).startswith("no difference from the best shown in answer_f1: b (0.8")
+    assert str(outcome).startswith("best in answer_f1, or not shown worse: b (0.8")
     assert str(outcome).endswith("(3 flows, 40 conversations, error at most 0.05)")
 
 
@@ -62,7 +62,10 @@ def test_each_quality_has_its_own_set():
         ("answer_f1", "tool_f1"),
     )
     assert best_in(outcome) == ["a"] and best_in(outcome, "tool_f1") == ["b"]
-    assert "in answer_f1: a (0.898); in tool_f1: b (0.898) (3 flows" in str(outcome)
+    assert (
+        "best in answer_f1, or not shown worse: a (0.898); best in tool_f1, or not shown worse: b (0.898) (3 flows"
+        in str(outcome)
+    )
 
 
 @given(values=arrays(float, (3, 12), elements=st.sampled_from([0.0, 0.5, 1.0])), order=st.permutations(range(3)))
@@ -97,7 +100,7 @@ def test_compare_prints_the_best_first_and_all_in_json(tmp_path, capsys):
     headline, second = capsys.readouterr().out.splitlines()[:2]
     assert headline == "Undecided between one and three"
     assert second.startswith(
-        "no difference from the best shown in answer_f1: one (1.000), three (1.000) (3 flows, 12 conversations"
+        "best in answer_f1, or not shown worse: one (1.000), three (1.000) (3 flows, 12 conversations"
     )
     assert main(["compare", str(run.path), "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["best"]

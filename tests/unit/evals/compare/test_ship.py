@@ -40,7 +40,7 @@ def test_ship_the_flow_that_beats_every_other_one(tmp_path, capsys, conversation
     printed = terminal_text(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     first = "Ship two: better in answer_f1" if conversations > 5 else "Undecided: 5 conversations can show nothing"
     assert printed.startswith(first) and ("better in" in printed) is (conversations > 5)
-    assert conversations == 5 or ("no difference from the best shown in answer_f1: two (1.000)" in printed)
+    assert conversations == 5 or ("best in answer_f1, or not shown worse: two (1.000)" in printed)
 
 
 def test_a_dominated_flow_is_no_choice(tmp_path, capsys):
@@ -63,10 +63,11 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
     printed = terminal_text(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
     assert printed.startswith("Cheapest that is not shown worse: three ")
     assert (
-        "* for three: 50% fewer input tokens; 50% fewer calls" in printed
-        and "this run excludes a loss above 0.249 in answer_f1" in printed
+        "* for three against two: 50% fewer input tokens; 50% fewer calls" in printed
+        and "* no recommendation to ship three: its mean answer_f1 is lower, perhaps by chance (0." in printed
+        and "this run excludes a loss above 0.249 in answer_f1 for three against the others" in printed
     )
-    assert "at least 79 more conversations exclude a loss of 0.1, 4 times in 5 if three equals two" in printed
+    assert "at least 79 more conversations to exclude a loss of 0.1 in answer_f1, if three is as good as two" in printed
 
 
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
