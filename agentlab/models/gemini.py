@@ -307,9 +307,10 @@ def read_message(parts: Iterable[Any], tool_names: Mapping[str, str], call_ids: 
             extra = own_id | ({"signature": signature} if signature else {})
             numbered = (f"call_{number}" for number in itertools.count(len(used_ids) + 1))
             call_id = given if own_id else next(made for made in numbered if made not in used_ids)
-            own = (arguments or {}).get(AS_TEXT, arguments)
-            written = own if isinstance(own, str) else json.dumps(own)
-            made = read_call(call_id, tool_names.get(name) or tool_names.get(plain_name(name)) or name, written)
+            tool = tool_names.get(name) or tool_names.get(plain_name(name)) or name
+            made = ToolCall(id=call_id, name=tool, arguments=arguments or {})
+            if (own := made.arguments.get(AS_TEXT)) is not None:
+                made = read_call(call_id, tool, own if isinstance(own, str) else json.dumps(own))
             calls.append(replace(made, extra={"gemini": extra}) if extra else made)
             layout.append(_CALL)
         elif not part.thought and (part.text or signature):

@@ -23,8 +23,7 @@ _ERROR = re.compile(rb'^data:\s*\{(?:"[^{}]*,\s*)?"error":\s*\{(?=\s*")')
 """Error behind other fields, or without a code, which the SDK ignores or refuses."""
 AS_TEXT = "arguments as text"
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
-_LIST = rb'\[(?:[^\[\]"]|%b)*\]' % _TEXT
-_VALUE = rb'%b|\[(?:[^\[\]"]|%b|%b)*\]|true|false|-?\d[\d.eE+-]*' % (_TEXT, _TEXT, _LIST)
+_VALUE = rb'%b|\[(?:[^\[\]"]|%b|\[(?:[^\[\]"]|%b)*\])*\]|true|false|-?\d[\d.eE+-]*' % (_TEXT, _TEXT, _TEXT)
 _NO_OBJECT = re.compile(rb'("functionCall":\s*\{(?:[^{}"]|"[^"]*")*"args":\s*)(%b)' % _VALUE)
 """Arguments that are no object, for which the SDK would refuse the answer; they become the only argument AS_TEXT."""
 
