@@ -65,21 +65,24 @@ MIN_KAPPA, MIN_REPLIES = 0.6, 30
 """Below this kappa, on at least this many replies, the verdicts of a language decide nothing."""
 KINDS = """## First figures, and kinds of failures
 
-A sixth author wrote 220 messages, 330 replies and 300 pairs. The code before anybody read them had these figures:
+The figures above are those of a seventh author, whose texts nobody who changes the rules had read. With the extra
+`languages`, replies in other languages have kappa 0.71, 241 of all 330 are decided, and 14 of 143 answers count as
+refusals.
+
+The sixth author, before anybody had read its texts:
 
 | decision | first |
 | --- | ---: |
 | facts stored | 95/99 |
-| questions not stored, English | 6/14 |
-| questions not stored, other languages | 28/63 |
+| questions not stored, English, with and without a mark or question word | 6/14 |
+| questions not stored, other languages, with and without them | 28/63 |
 | refusals, English, with an embedder | 46/60 decided, kappa 0.78 |
 | refusals, English, by wording alone | 49/60 decided, kappa 0.75 |
 | refusals, other languages, with the extra `languages` | 228/270 decided, kappa 0.87 |
 | pairs, English | 54/60 decided, kappa 0.74 |
 | pairs, other languages | 150/240 decided, kappa 0.60 |
 
-These counts include questions without a mark or question word. Then the messages and pairs were read, and kinds of
-errors were mended: the figures above are those of today, so they prove less. No rule for replies has changed.
+Then its messages and pairs were read, and kinds of errors were mended. No rule for replies has changed since.
 
 Earlier authors, in the same way, first. The third: refusals 169/220 decided with kappa 0.68 in English and 90/180 with
 0.91 in others, pairs 237/300 with 0.54. The second: refusals 38/60 with 0.59 and 161/270 with 0.50, pairs 208/300 with
