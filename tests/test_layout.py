@@ -70,11 +70,11 @@ LINES_OF_A_ROOM = {
 """Lines of code that each room is planned to have, without docstrings, comments and blanks: 22,473 in all."""
 LINES_BEYOND_THE_PLAN = {
     "longer names": 24,
-    "servers": 1_410,
+    "servers": 1_406,
     "headline": 310,
     "own data": 1_596,
-    "look": 132,
-    "graders": 502,
+    "look": 118,
+    "graders": 503,
     "lived with": 408,
 }
 """Lines of code that a body of work may bring beyond the plan of the rooms; each is its number of today."""

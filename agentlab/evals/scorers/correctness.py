@@ -1,8 +1,8 @@
 """Share of a reference answer's content that the reply contains, from 0 to 1; the best reference counts.
 
 Content is values, however they are written (`values`), and stems of the other words without function words. A date
-counts as two words, any other value as one. A word that a negation precedes counts as denied. Extra words cost nothing,
-so read this metric with `rouge_l`.
+counts as two words, any other value as one. A word that a negation precedes counts as denied. Extra words cost nothing
+if all content is there, so read this metric with `rouge_l`. In a reply that is a paragraph a part of it counts half.
 
 A reply scores 0 if it declines, has the opposite of a yes or no, has none of the reference's values, or denies what the
 reference states. A yes, a no and the letter of an option are read in whole sentences. For a reference that is a
@@ -33,7 +33,7 @@ from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
 MAX_SENTENCE_WORDS = 25
-"""A reference with more words is a paragraph."""
+"""A text with more words is a paragraph, and has some content of most references by chance."""
 MAX_SYNONYM_WORDS = 2
 """With at most this many content words in the reference, a reply in other words may be a synonym: no score."""
 MAX_BARE_WORDS = 6
@@ -110,9 +110,9 @@ def _may_mislead(*texts: str, language: str, share: float) -> bool:
 
 def _asked_unit(reference: str, question: str) -> str:
     """Return the unit of time that a question wants, as in "how many minutes", if the reference is a bare number."""
-    asked = pattern("asked_unit").search(fold(question).lower())
-    is_time = asked and re.fullmatch(r"[\d.,\s]+", reference) and number_of("units", asked["unit"])[0] in ("s", "month")
-    return f" {asked['unit']}" if asked and is_time else ""
+    unit = pattern("asked_unit").search(fold(question).lower())
+    is_time = unit and re.fullmatch(r"[\d.,\s]+", reference) and number_of("units", unit["unit"])[0] in ("s", "month")
+    return f" {unit['unit']}" if unit and is_time else ""
 
 
 def _excludes(*texts: str) -> bool:
@@ -152,6 +152,7 @@ def _share(reply: str, reference: str, language: str) -> float | None:
     if is_new and not pattern("has_name").search(reference):
         return None
     share = points / total / (2 if is_short and matched != values else 1)
+    share /= 2 if share < 1 and is_paragraph(reply) else 1
     return _validated(share, reply, reference, language, bool(values or dates))
 
 
@@ -168,8 +169,8 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
     return share if share == 1 or has_values or is_name else None
 
 
-def is_paragraph(reference: str) -> bool:
-    return len(reference.split()) > MAX_SENTENCE_WORDS
+def is_paragraph(text: str) -> bool:
+    return len(text.split()) > MAX_SENTENCE_WORDS
 
 
 def _final(reply: str) -> str:

@@ -86,6 +86,12 @@ def test_a_part_scores_its_share_and_the_best_reference_counts():
     assert correctness.metrics(Turn(user="?", reference_answers=["x"], unanswerable=True)) == ()
 
 
+def test_a_part_counts_half_in_a_paragraph_and_all_of_it_counts_in_full():
+    reference, more = "the red fox and the old badger", " and so it went on for the rest of that long evening" * 3
+    assert graded("the red fox", reference) == 0.5 and graded(f"the red fox{more}", reference) == 0.25
+    assert graded(reference, reference) == graded(f"{reference}{more}", reference) == 1
+
+
 def test_a_paragraph_is_not_answered_by_saying_more():
     paragraph = "Yes, since lists are mutable, " + " ".join(f"word{n}" for n in range(30))
     assert graded(paragraph, paragraph) == 1
