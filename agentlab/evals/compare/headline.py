@@ -268,24 +268,25 @@ class _Field:
         return parts if len(parts) > 1 else []
 
     def _for_cheapest(self, flow: str) -> Iterator[str]:
-        """Yield why the cheapest flow is no recommendation, its largest loss, what would decide, and its gains."""
+        """Yield why the cheapest flow is not shipped, its largest loss, what would decide, and its gains."""
         own = self.contrasts[flow]
         first, *others = [*self._excluded(own)] or [""]
-        yield f"no recommendation to ship {flow}: {self._no_shipment(flow)}"
+        yield f"ship none yet: {self._no_shipment(flow)}"
         yield from filter(None, (first, *self._what_would_decide(flow), *self._weakness(flow), *others))
         for contrast in own:
             if contrast.other in self.eligible and (gains := self._gains([contrast])):
                 yield f"for {flow} against {contrast.other}: {'; '.join(gains)}"
 
     def _no_shipment(self, flow: str) -> str:
-        """Return why the cheapest flow is no recommendation."""
+        """Return why the cheapest flow is not recommended."""
         means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
         best = max(means.values(), default=0.0)
         if best > means.get(flow, best):
             scores = f"{means[flow]:.2f}; {_listed([name for name in means if means[name] == best])} {best:.2f}"
-            return f"its mean {self.answer} is lower, perhaps by chance ({scores})"
-        is_open = any(contrast.open for contrast in self.contrasts[flow])
-        return f"this run does not exclude a loss of {MARGIN:g}" if is_open else "only a step or the cost favours it"
+            return f"the mean {self.answer} of {flow} is lower, perhaps by chance ({scores})"
+        if any(contrast.open for contrast in self.contrasts[flow]):
+            return f"a loss of {MARGIN:g} by {flow} is not excluded"
+        return f"only a step or the cost favours {flow}"
 
     def _what_would_decide(self, flow: str | None) -> Iterator[str]:
         if not self.answer:

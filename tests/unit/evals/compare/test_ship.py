@@ -64,7 +64,7 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
     assert printed.startswith("Cheapest that is not shown worse: three ")
     assert (
         "* for three against two: 50% fewer input tokens; 50% fewer calls" in printed
-        and "* no recommendation to ship three: its mean answer_f1 is lower, perhaps by chance (0." in printed
+        and "* ship none yet: the mean answer_f1 of three is lower, perhaps by chance (0." in printed
         and "this run excludes a loss above 0.249 in answer_f1 for three against the others" in printed
     )
     assert "at least 79 more conversations to exclude a loss of 0.1 in answer_f1, if three is as good as two" in printed
