@@ -13,7 +13,7 @@ from rich.console import Console
 from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
-from agentlab.evals.compare.flow_numbers import NUMBERS
+from agentlab.evals.compare.flow_numbers import NUMBERS, legend
 from agentlab.evals.compare.headline import Verdict, recommend
 from agentlab.evals.compare.measure_verdict import ESTIMAND
 from agentlab.evals.report.show import worst_turn
@@ -96,7 +96,7 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
     if undecided:
         print_line(console, f"not decided: {', '.join(undecided)}")
     if verdict.measure:
-        print_line(console, f"right: {verdict.measure} of .5 or more; mean: 0 to 1 [95 %]; costs: per turn", "dim")
+        print_line(console, f"{legend(verdict.measure)}; costs: per turn", "dim")
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:

@@ -11,6 +11,11 @@ NUMBERS = ("flow", "right", "mean", "failed", "cost a turn", "calls", "tokens", 
 """Titles of the fields of `FlowNumbers`."""
 
 
+def legend(measure: str) -> str:
+    """Return what `right` and `mean` are, of a measure of the answer."""
+    return f"right: {measure} of .5 or more; mean: 0 to 1 [95 %]"
+
+
 class FlowNumbers(NamedTuple):
     """Numbers of a flow as every surface prints them; "-" is unknown."""
 

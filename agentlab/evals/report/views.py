@@ -16,7 +16,7 @@ from typing import Literal
 
 from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
 from agentlab.core.plugins import check_names
-from agentlab.evals.compare.flow_numbers import NUMBERS
+from agentlab.evals.compare.flow_numbers import NUMBERS, legend
 from agentlab.evals.report.content import Content, FlowSeries, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
@@ -45,7 +45,7 @@ class Views(Content):
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {as_markdown(note)}" for note in self.verdict.notes]
-        right = f"right: {as_markdown(self.verdict.measure or 'unknown')} of .5 or more; mean: 0 to 1 [95 %]"
+        right = legend(as_markdown(self.verdict.measure or "unknown"))
         numbers, table = markdown_table(NUMBERS, self.verdict.numbers), markdown_table(heads, rows)
         return "\n".join([f"**{as_markdown(self.verdict.sentence)}**", "", *numbers, "", right, "", *notes, "", *table])
 
