@@ -35,7 +35,9 @@ def write_messages(messages: Iterable[Message], names: Mapping[str, str]) -> lis
     for row in _paired(all_messages, names):
         last = rows[-1]["role"] if rows else None
         if row["role"] == last and last != "tool":
-            _join(rows[-1], row)
+            # Only the second of two messages of one role may have calls.
+            texts = [each["content"] for each in (rows[-1], row) if (each["content"] or "").strip()]
+            rows[-1] |= row | {"content": "\n\n".join(texts) or rows[-1]["content"]}
             continue
         if row["role"] == "user" and last == "tool":
             rows.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
@@ -72,13 +74,6 @@ def _paired(messages: Iterable[Message], names: Mapping[str, str]) -> Iterable[R
         elif message.role == "agent" and text.strip():
             rows.append({"role": "assistant", "content": text})
     return rows
-
-
-def _join(first: Row, second: Row) -> None:
-    """Merge two messages of one role into the first; only the second may have calls."""
-    texts = [row["content"] for row in (first, second) if (row["content"] or "").strip()]
-    content = "\n\n".join(texts) or first["content"]
-    first |= second | {"content": content}
 
 
 def _call(call: ToolCall, names: Mapping[str, str]) -> Row:
@@ -120,11 +115,7 @@ def write_tools(request: Request, names: Mapping[str, str]) -> Row:
     choice: Any = request.tool_choice if request.tools else "none"
     if choice not in ("auto", "required", "none"):
         choice = {"type": "function", "function": {"name": names.get(choice)}}
-    tools = [
-        {
-            "type": "function",
-            "function": {"name": names[tool.name], "description": tool.description, "parameters": tool.parameters},
-        }
-        for tool in offered
+    functions = [
+        {"name": names[tool.name], "description": tool.description, "parameters": tool.parameters} for tool in offered
     ]
-    return {"tools": tools, "tool_choice": choice}
+    return {"tools": [{"type": "function", "function": each} for each in functions], "tool_choice": choice}

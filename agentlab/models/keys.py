@@ -46,12 +46,9 @@ class KeyRing:
         in_order = self.keys[self._turn :] + self.keys[: self._turn]
         free = [key for key in in_order if self._available_at[key] <= now]
         # `max` returns the first of equal keys, which keeps the rotation.
-        key = max(free, key=rank or (lambda key: 0.0)) if free else self._first_back()
+        key = max(free, key=rank or (lambda key: 0.0)) if free else min(self.keys, key=self._available_at.__getitem__)
         self._turn = self.keys.index(key) + 1
         return key
-
-    def _first_back(self) -> str:
-        return min(self.keys, key=self._available_at.__getitem__)
 
     def report_failure(self, key: str, error: ModelError) -> ModelError:
         """Pause `key` if the error is its fault, and return the error to raise.
@@ -68,7 +65,7 @@ class KeyRing:
         # At least one second: with a pause of 0 two keys would alternate forever.
         self._available_at[key] = now + max(seconds, 1.0)
         # The next call uses the key whose pause ends first.
-        first = self._first_back()
+        first = min(self.keys, key=self._available_at.__getitem__)
         soon = self._available_at[first] - now
         text = str(error).removeprefix(f"{error.model}: ")
         if soon <= 0:

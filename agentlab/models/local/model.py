@@ -141,12 +141,8 @@ class LocalModel(Provider[Exchange, Exchange]):
         self._weights_file = weights_file
         self._context = context
         self._key = secrets.token_hex(16)
-        self._settings = {
-            "context": context,
-            "threads": _usable_cores(),
-            "prompt_cache": prompt_cache,
-            "key": self._key,
-        }
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        self._settings = {"context": context, "threads": cores, "prompt_cache": prompt_cache, "key": self._key}
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -201,16 +197,9 @@ class LocalModel(Provider[Exchange, Exchange]):
         length = sum(len(message["content"]) for message in messages)
         if length > self._context * MAX_CHARS_PER_TOKEN:
             raise errors.ContextOverflow(f"{length} characters do not fit in {self._context} tokens", self.name)
-        body = {
-            "messages": messages,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "max_tokens": request.max_tokens,
-            **tools,
-        }
-        body = {key: value for key, value in body.items() if value is not None}
+        settings = {"temperature": request.temperature, "seed": request.seed, "max_tokens": request.max_tokens}
+        given = {name: value for name, value in settings.items() if value is not None}
+        body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}, **given, **tools}
         chat = ChatReader(self._model, lambda error: read_server_error(error, self.name))
         return Exchange(body, request, chat, own_form)
 
@@ -313,10 +302,6 @@ class LocalModel(Provider[Exchange, Exchange]):
             raise errors.WeightsError(f"{self.name}: llama.cpp cannot run {path}: {last.strip()[:300]}")
         self._port = int(line)
         return path
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

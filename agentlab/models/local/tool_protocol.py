@@ -16,34 +16,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentlab.core.errors import BadRequest
 from agentlab.core.messages import Request, ToolCall, ToolSpec
 from agentlab.core.schemas import properties_of, simplify_schema, strict_object_schema
+from agentlab.core.strict_json import load_own_yaml
 
 Tools = Sequence[ToolSpec]
 
 EDITION = 1
-"""Raise it with every change of the texts that the model reads: earlier recordings no longer match."""
+"""Raise it with every change of the texts that the model reads (`tool_protocol.yaml`): earlier recordings miss."""
 MAX_CALLS = 8
 ANSWER_NAMES = ("answer", "reply", "say_to_user", "final_answer")
 """Names of the choice to answer without a tool; the request uses the first one that no tool has."""
 
-MAY_CALL = """Tools:
-{tools}
-
-Reply with one JSON object. When the user asks a question or gives a task, call the tool that fits: \
-{{"tool": NAME, "arguments": {{...}}}}, with further calls as "more": [...]. \
-When the user greets, thanks or chats, or the results are given: {{"tool": "{answer}", "text": "..."}}."""
-
-MUST_CALL = """Reply with one JSON object that calls a tool: {{"tool": NAME, "arguments": {{...}}}}; \
-if more calls are needed, add them as "more".
-Tools:
-{tools}"""
-
-RESULT = "{call} returned:\n{text}"
-USE_RESULTS = "Answer the question from these results."
+_TEXTS: dict[str, str] = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+MAY_CALL, MUST_CALL, RESULT, USE_RESULTS = (_TEXTS[name] for name in ("may_call", "must_call", "result", "use_results"))
 ANSWER_BIAS = {"qwen2.5-coder-0.5b": -4.0}
 """Bias on the logit of the answer's name until results arrive, by model; only for models it was measured on."""
 

@@ -75,15 +75,6 @@ def file_id(file: Path) -> str:
         return f"{hashlib.sha256(opened.read(2**20)).hexdigest()[:12]} of {file.stat().st_size} bytes"
 
 
-def _stored(file: Path) -> Path:
-    """Return the path of a file's result; the hash covers its chat template, and its first and last tensors."""
-    with open_regular_file(file) as opened:
-        content = hashlib.sha256(opened.read(_METADATA_BYTES))
-        opened.seek(-min(_TAIL_BYTES, file.stat().st_size), os.SEEK_END)
-        content.update(opened.read())
-    return home() / "trials" / _EDITION / f"{content.hexdigest()[:24]}.json"
-
-
 def stored_trials() -> list[Trial]:
     """Return the results of all trials; a damaged one is left out."""
     trials = []
@@ -109,7 +100,12 @@ async def load_or_run(file: Path, template: Trial, ask: Callable[[Request, bool]
 
     `ask` takes a request, and True for tools in the form of the template.
     """
-    stored = _stored(file)
+    # The hash covers the chat template of the file, and its first and last tensors.
+    with open_regular_file(file) as opened:
+        content = hashlib.sha256(opened.read(_METADATA_BYTES))
+        opened.seek(-min(_TAIL_BYTES, file.stat().st_size), os.SEEK_END)
+        content.update(opened.read())
+    stored = home() / "trials" / _EDITION / f"{content.hexdigest()[:24]}.json"
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(stored.read_bytes(), type=Trial)
     in_template = None if template.template_form is None else await _ability(ask, True)
