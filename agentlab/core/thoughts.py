@@ -11,25 +11,20 @@ because templates often write the opening mark. A mark in quoted code or in a se
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-_FORMS = {
-    **{f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")},
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|channel>thought": "<channel|>",
-    "<unused94>thought": "<unused95>",
-}
+from agentlab.core.strict_json import load_own_yaml
+
+_TABLE = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_FORMS: dict[str, str] = _TABLE["thoughts"]
 """Marks around a thought, as models write them."""
-_ANSWER_MARKS = re.compile(r"<\|(?:START_RESPONSE|END_RESPONSE|(?:begin|end)_of_(?:solution|box))\|>")
-_ANSWER = re.compile(r"\A\s*<answer>((?:(?!</answer>).)*)(?:</answer>\s*)?\Z", re.DOTALL)
-"""Marks around the answer after a thought; a box may also come without one."""
-_END_TOKEN = re.compile(
-    r"(?i)(?:<(?:\|(?:im_end|eo[mt]_id|eot|end(?:_?of_?(?:text|turn(?:_token)?))?|return|user)\||end_of_turn|eos|/s"
-    r"|[|\uff5c]end▁of▁sentence[|\uff5c])>\s{0,9}){1,4}\Z"
+_ANSWER_MARKS, _TOOL_MARKUP = (re.compile("|".join(_TABLE[name])) for name in ("answer", "tool_call"))
+_ANSWER = re.compile(
+    r"(?is)\A((?:(?!<answer>|```).)*)(?<![^\n])(?<!>\n)[ \t]*<answer>\s*((?:(?!\s{0,9}</?answer>).)*)"
+    r"(?:\s{0,9}</answer>[ \t]*(?=\n|\Z)|\Z)((?:(?!<answer>).)*)\Z"
 )
-"""Marks at the end of a turn, which a server should leave out."""
+"""Text with one answer in tags, on lines of their own and not within other markup."""
+_END_TOKENS = re.compile(rf"(?i)(?:(?:{'|'.join(_TABLE['end_token'])})\s{{0,9}})+\Z")
 _OPENING = re.compile(rf"[\s\ufeff\u200b]*({'|'.join(map(re.escape, _FORMS))})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, _FORMS.values())), re.IGNORECASE)
 _OPENS = {closing.lower(): opening for opening, closing in _FORMS.items()}
@@ -43,25 +38,22 @@ _HARMONY = re.compile(r"(?:<\|start\|>\s*assistant[^<]*)?<\|channel\|>\s*(?:anal
 _HARMONY_WORDS = re.compile(r"analysis(?=\S)(.+?)assistant(?:commentary.*?assistant)?final(.*)", re.DOTALL)
 """Harmony without its special tokens, which many tokenizers leave out."""
 _GRANITE = re.compile(r"\s*Here(?:'s| is) my thought process:(.*?)Here(?:'s| is) my response:(.*)", re.DOTALL)
-_TOOL_MARKUP = re.compile(
-    r"<tool_calls?>\s*(?=[{\[<]|[\w.-]+\s*<arg_key>)|\[TOOL_(?:CALLS|REQUEST)\]\s*(?=[\[{\w])|<function=[\w.-]+>"
-    r"|<\|python_tag\|>|<TOOLCALL>\s*(?=\[)|functools\s*(?=\[\{)"
-    r"|<function_calls?>\s*(?=[{\[<])|<(?:[\w-]+:)?(?:invoke|tool_call)\b[^>]*>\s*(?=[{<])"
-    r"|<[|\uff5c]tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)[|\uff5c]>|<\|tool_call\|?>\s*(?=[{\[]|call:)"
-    r"|<[|\uff5c]DSML[|\uff5c]\w+|<\|(?:start\|>\s*assistant\s+to=|channel\|>\s*\w+\s+to=)"
-)
-"""Starts of tool calls as models write them; a server should read them and send calls."""
+_UNDECIDED = re.compile(r"(?:[<\[][^<>\[\]\s]{0,40}[>\]]\s*)*(?:[<\[][^<>\[\]\s]{0,40})?\Z")
+"""End of a text that the next piece may turn into marks; always matches."""
+_ONLY_WHOLE = re.compile(rf"</?answer>|<tool_calls?>|{_ANSWER_MARKS.pattern}|{_TOOL_MARKUP.pattern}", re.IGNORECASE)
+"""Marks whose meaning only the whole text tells."""
+_FIRST_MARK = re.compile(rf"\A\s*(?:<answer>|{_ANSWER_MARKS.pattern})", re.IGNORECASE)
+MAX_UNDECIDED = 300
 _LAST_OF_A_MARK = re.compile(r"[>\]▷]")
 _BEGINNINGS = (*map(str.lower, _FORMS), "<|start|>assistant<|channel|>", "<|channel|>analysis<|message|>")
-MAX_OPENING = max(map(len, _BEGINNINGS))
 
 
-def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
+def split_thought(text: str, *, is_split: bool = False, is_whole: bool = True) -> tuple[str, str]:
     """Return text and thought; `is_split` is true if the server has already separated the thought.
 
-    A thought without an end leaves no text.
+    A thought without an end leaves no text. Marks stay in a text that is not whole.
     """
-    text = _without_end_tokens(text)
+    text = _without_end_tokens(text) if is_whole else text
     if words := _HARMONY_WORDS.match(text) or _GRANITE.match(text):
         return words[2].strip(), words[1].strip()
     if (opening := _HARMONY.search(text)) and not _is_quoted(text, opening.start()):
@@ -77,13 +69,13 @@ def split_thought(text: str, *, is_split: bool = False) -> tuple[str, str]:
     if not thoughts and (closed := _lone_closing(text)) and not (is_split and text[: closed.start()].strip()):
         thoughts.append(text[: closed.start()].strip())
         rest = text[closed.end() :]
-    if not (thoughts or text.startswith("<|begin_of_box|>")):
-        return text, ""
-    return _ANSWER.sub(r"\1", _ANSWER_MARKS.sub("", rest)).strip(), "\n\n".join(filter(None, thoughts))
+    if not is_whole or not (thoughts or text.startswith("<|begin_of_box|>") or (is_split and _ANSWER.match(text))):
+        return rest, "\n\n".join(filter(None, thoughts))
+    return _ANSWER.sub(r"\1\2\3", _ANSWER_MARKS.sub("", rest)).strip(), "\n\n".join(filter(None, thoughts))
 
 
 def _without_end_tokens(text: str) -> str:
-    mark = _END_TOKEN.search(text, max(0, len(text) - 200))
+    mark = _END_TOKENS.search(text, max(0, len(text) - 200))
     if mark is None or _is_code(text, mark.start()) or ("<s>" in text and "</s>" in mark[0]):
         return text
     before = text[: mark.start()]
@@ -133,28 +125,45 @@ def split_tool_markup(text: str) -> tuple[str, str]:
 
 
 class ThoughtFilter:
-    """Streams a text without the thought at its start."""
+    """Streams a text without the thought at its start, and without marks that `split_thought` may remove.
+
+    The end of a text that may become a mark is shown with the next piece, or not at all: the caller has the whole text.
+    """
 
     def __init__(self) -> None:
-        self._buffer: str | None = ""
-        """Text that may be a thought; None once the thought is over."""
-        self._is_thinking = False
+        self._held = ""
+        """Text that may be a thought or a mark."""
+        self._is_begun = self._is_thinking = self._is_over = False
 
     def feed(self, piece: str) -> str:
         """Return the visible text that `piece` adds."""
-        if self._buffer is None:
+        if self._is_begun and not (self._held or "<" in piece or "[" in piece or piece[-1:].isspace()):
             return piece
-        self._buffer += piece
+        self._held += "" if self._is_over else piece
+        if self._is_over or not (self._is_begun or self._begins(piece)):
+            return ""
+        text = self._held
+        mark, undecided = _ONLY_WHOLE.search(text), _UNDECIDED.search(text, max(0, len(text) - MAX_UNDECIDED))
+        self._is_over = mark is not None
+        end = min(each.start() for each in (mark, undecided) if each)
+        end = max(len(text[:end].rstrip()), end - MAX_UNDECIDED)
+        self._held = text[end:]
+        return text[:end]
+
+    def _begins(self, piece: str) -> bool:
+        """Return True once the visible text begins, and remove what is before it."""
         if self._is_thinking and not _LAST_OF_A_MARK.search(piece):
-            return ""
-        answer, thought = split_thought(self._buffer)
-        beginning = answer.lstrip().lower()
-        if not beginning or (len(beginning) < MAX_OPENING and any(mark.startswith(beginning) for mark in _BEGINNINGS)):
+            return False
+        rest, thought = split_thought(self._held, is_whole=False)
+        may_open = any(mark.startswith(rest.lstrip().lower()) for mark in _BEGINNINGS)
+        visible = rest.rstrip() if rest == self._held else _FIRST_MARK.sub("", rest).strip()
+        if may_open or _UNDECIDED.match(visible):
             # A text that ends like a mark may be the end of the thought.
-            self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._buffer.rstrip()[-1:])
-            return ""
-        self._buffer = None
-        return answer
+            self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._held.rstrip()[-1:])
+            return False
+        self._is_begun = True
+        self._held = visible + self._held[len(self._held.rstrip()) :]
+        return True
 
 
 def _is_code(text: str, position: int) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentlab.core.thoughts import ThoughtFilter, split_thought, split_tool_markup
+from support.wire_forms import siblings
 
 THOUGHTS = {
     "<think>Lyon?</think>Paris.": ("Paris.", "Lyon?"),
@@ -97,11 +102,56 @@ def test_calls_that_are_quoted_are_text(text):
     assert split_tool_markup(text) == (text, "")
 
 
+TOLD_LATE = [
+    "Lyon? No.\n</think>\n\nParis.",
+    "Lyon?<|end|><|start|>assistant<|channel|>final<|message|>Paris.<|return|>",
+    "analysisLyon?assistantfinalParis.",
+    "<think>Then `</think>`, I write. Lyon?</think>Paris.",
+    '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"q": 1}<|call|>',
+]
+"""Texts that only their later part shows to be a thought or a call."""
+STREAMED = [text for text in (*THOUGHTS, *ANSWERS, *MARKUP, *NO_MARKUP) if text not in TOLD_LATE] + [
+    "".join(choice["delta"].get("content", "") for choice in row["chunks"])
+    for row in siblings("answer")
+    if row["form"].startswith("text-") and "chunks" in row and "two-answers" not in row["form"]
+]
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=st.sampled_from(STREAMED), cuts=st.sets(st.integers(0, 120), max_size=12))
+def test_no_split_of_a_stream_shows_a_fragment_of_a_mark(text, cuts):
+    stream, places = ThoughtFilter(), [0, *sorted(cuts), None]
+    visible, final = "", split_tool_markup(split_thought(text)[0])[0]
+    for begin, end in itertools.pairwise(places):
+        visible += stream.feed(text[begin:end])
+        assert final.startswith(visible)
+
+
+@pytest.mark.parametrize("text", STREAMED)
+def test_a_stream_of_single_characters_shows_no_fragment_of_a_mark(text):
+    stream, visible = ThoughtFilter(), ""
+    final = split_tool_markup(split_thought(text)[0])[0]
+    for character in text:
+        visible += stream.feed(character)
+        assert final.startswith(visible)
+
+
+def test_what_is_held_back_is_the_shortest_end_that_may_be_a_mark():
+    stream = ThoughtFilter()
+    assert [stream.feed(piece) for piece in ("3 <", " 4 and <b", ">7</b", "> end", " here")] == [
+        "3",
+        " < 4 and",
+        " <b>7",
+        "</b> end",
+        " here",
+    ]
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", [*THOUGHTS, *ANSWERS])
 def test_a_growing_text_never_shows_a_thought_that_it_opens(text, size):
     stream = ThoughtFilter()
     message = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))
-    expected = split_thought(text)[0]
+    expected = split_thought(text)[0].rstrip()
     opens = text.lstrip()[:1] in "<[◁" and "`" not in text  # a mark in quotes is known only once all has come
     assert message == expected or not opens
