@@ -13,27 +13,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlab.core.errors import BadRequest, ModelError, Unreachable, UnreadableAnswer
+from agentlab.core.errors import ModelError, Unreachable, UnreadableAnswer
 from agentlab.core.messages import Completion, FinishReason, Message, ToolCall
-from agentlab.core.strict_json import agreeing, join_surrogates, parse_json
+from agentlab.core.strict_json import agreeing, join_surrogates, load_own_yaml, parse_json
 from agentlab.core.thoughts import split_thought, split_tool_markup
 from agentlab.models.provider import read_usage
-from agentlab.models.refusals import parse_server_error
+from agentlab.models.refusals import parse_server_error, reported_problem
 from agentlab.models.sse import SseParser
 
-_WORDS_OF_REASONS: dict[FinishReason, str] = {
-    "stop": "end_turn stop_sequence eos eos_token complete completed normal",
-    "length": "max_tokens max_output_tokens max_length model_length token_limit",
-    "tool_calls": "tool_use function_call",
-    "content_filter": "safety recitation refusal sensitive prohibited_content blocklist guardrail_intervened",
-}
-_FINISH = {word: reason for reason, words in _WORDS_OF_REASONS.items() for word in (reason, *words.split())}
+_REASONS = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_FINISH: dict[str, FinishReason] = {word: reason for reason, words in _REASONS.items() for word in words}
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields for a thought, in order of preference; servers want them back beside the tool calls after it."""
 
@@ -62,30 +58,13 @@ class Choice(Struct, gc=False):
     usage: Any = None
 
 
-class Problem(Struct, gc=False):
-    """Error instead of a completion, in any of the forms that servers send."""
-
-    error: Any = None
-    base_resp: Any = None
-    """Status of MiniMax, which other servers do not send."""
-    code: Any = None
-    message: Any = None
-    detail: Any = None
-    status: Any = None
-    """Code of a problem of RFC 9457."""
-    msg: Any = None
-    error_msg: Any = None
-    errors: Any = None
-
-
-class Chunk(Problem, gc=False):
+class Chunk(Struct, gc=False):
     choices: list[Choice] | Choice | None = None
     model: Any = None
     usage: Any = None
     x_groq: Any = None
-    data: Any = None
-    """With `result`: the completion itself, if a gateway wraps it."""
-    result: Any = None
+    error: Any = None
+    base_resp: Any = None
 
 
 class CallInPieces(Struct):
@@ -150,7 +129,7 @@ class ChatReader:
             self._unsent = added[-1:] if "\ud800" <= added[-1:] <= "\udbff" else ""
         return join_surrogates(added.removesuffix(self._unsent))
 
-    def _chunks(self, piece: bytes) -> Iterable[Chunk]:
+    def _chunks(self, piece: bytes) -> Iterable[Chunk | dict[str, Any]]:
         if self._whole is None:
             return read_chunks(self._events.feed(piece))
         self._whole += piece
@@ -165,12 +144,13 @@ class ChatReader:
         self._events.is_done = True
         return read_chunks([beginning])
 
-    def _add(self, chunk: Chunk) -> None:
-        wrapped = None if chunk.choices else chunk.data or chunk.result
-        if isinstance(wrapped, dict) and "choices" in wrapped:
-            chunk = msgspec.convert(wrapped, Chunk)
-        if problem := reported_problem(chunk):
-            raise self._fail(problem)
+    def _add(self, chunk: Chunk | dict[str, Any]) -> None:
+        if isinstance(chunk, dict):
+            wrapped = None if chunk.get("choices") else chunk.get("data") or chunk.get("result")
+            document = wrapped if isinstance(wrapped, dict) and "choices" in wrapped else chunk
+            if problem := reported_problem(document):
+                raise self._fail(problem)
+            chunk = msgspec.convert(document, Chunk)
         if isinstance(chunk.model, str):
             self.model = chunk.model or self.model
         if usage := chunk.usage or (isinstance(chunk.x_groq, dict) and chunk.x_groq.get("usage")):
@@ -288,20 +268,6 @@ class ChatReader:
 _EMPTY = Delta()
 
 
-def reported_problem(chunk: Chunk) -> Any:
-    """Return the error that a server reports in a chunk, None if there is none; raises BadRequest for Ollama's form."""
-    error = chunk.error or chunk.base_resp
-    # Some servers send a status of 0 with every response.
-    is_fine = isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
-    if error and not (is_fine and (chunk.choices or not chunk.error)):
-        return error
-    if isinstance(chunk.message, dict) and not chunk.choices:
-        raise BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
-    words = None if chunk.choices else chunk.message or chunk.detail or chunk.errors or chunk.msg or chunk.error_msg
-    is_error = words and isinstance(words, (str, list)) and chunk.code not in (0, "0")
-    return {"code": chunk.code or chunk.status, "message": words} if is_error else None
-
-
 def plain_name(name: str) -> str:
     """Strip what models put around the name of a tool: `functions.lookup<|channel|>json`, `default_api:lookup`."""
     return re.sub(r"^(?:functions|default_api)[.:]", "", name.partition("<|")[0].strip())
@@ -341,14 +307,20 @@ def is_json(text: str) -> bool:
 
 _AROUND_ARGUMENTS = re.compile(r"\A\s*```\w*\n|(?:\n?```|<\|\w+\|>|</\w+>)\s*\Z")
 """Code fence, end token or closing tag around arguments."""
+MAX_WRAPPINGS = 8
+"""Lists and texts around arguments that are opened."""
 
 
 def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
-    """Read a call; its arguments may be encoded twice, stand in a code fence, end with a mark, or repeat a key."""
-    text = arguments if arguments[-1:] == "}" else _AROUND_ARGUMENTS.sub("", arguments)
+    """Read a call; its arguments may be encoded again, stand alone in lists or in a code fence, or end with a mark."""
+    parsed: Any = arguments if arguments[-1:] == "}" else _AROUND_ARGUMENTS.sub("", arguments)
     try:
-        parsed = json.loads(text if text.strip() else "{}", object_pairs_hook=agreeing, strict=False)
-        parsed = parse_json(parsed if isinstance(parsed, str) else json.dumps({} if parsed in (None, []) else parsed))
+        for _ in range(MAX_WRAPPINGS):
+            if isinstance(parsed, str):
+                parsed = json.loads(parsed if parsed.strip() else "{}", object_pairs_hook=agreeing, strict=False)
+            elif not isinstance(parsed, dict) and (parsed is None or (isinstance(parsed, list) and len(parsed) < 2)):
+                parsed = (parsed or [{}])[0]
+        parsed = parse_json(json.dumps(parsed))
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
@@ -359,18 +331,21 @@ def read_call(call_id: str, name: str, arguments: str) -> ToolCall:
 _decode_chunks = msgspec.json.Decoder(list[Chunk]).decode
 
 
-def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk]:
-    """Yield chunks; raises ValueError at the first event that is no chunk."""
+def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk | dict[str, Any]]:
+    """Yield the usual chunks, and any other as the object that it is; raises ValueError at the first that is none."""
     try:
         # The usual events are decoded all at once.
         chunks = _decode_chunks(b"[%b]" % b",".join(events))
     except ValueError:
         chunks = []
+    is_usual = len(chunks) == len(events) and all(chunk.choices or chunk.usage for chunk in chunks)
+    if is_usual and not any(chunk.error or chunk.base_resp for chunk in chunks):
+        return chunks
     # Servers send some things that msgspec refuses: NaN, half a surrogate pair, bytes that are no UTF-8.
-    return chunks if len(chunks) == len(events) else (chunk for data in events for chunk in _read_slowly(data))
+    return (chunk for data in events for chunk in _read_slowly(data))
 
 
-def _read_slowly(data: bytes) -> Iterable[Chunk]:
+def _read_slowly(data: bytes) -> Iterable[dict[str, Any]]:
     # Some gateways wrap an event once more, and so name the field twice.
     text = re.sub("^data:", "", data.decode("utf-8-sig", "replace"), flags=re.MULTILINE)
     try:
@@ -378,8 +353,8 @@ def _read_slowly(data: bytes) -> Iterable[Chunk]:
     except ValueError:
         # Some servers leave out the empty line between events, or send bare lines of JSON.
         read = [json.loads(line) for line in text.splitlines() if line.strip() and line.strip() != "[DONE]"]
-    # A number or null is no chunk; the SDK passes it over, too.
-    for chunk in (each for each in read if not isinstance(each, (int, float, type(None)))):
-        chunks = chunk if isinstance(chunk, list) else [chunk]
-        # Some gateways encode an event twice.
-        yield from _read_slowly(chunk.encode()) if isinstance(chunk, str) else msgspec.convert(chunks, list[Chunk])
+    for chunk in read[0] if isinstance(read[0], list) else read:
+        if isinstance(chunk, str):
+            yield from _read_slowly(chunk.encode())  # some gateways encode an event twice
+        elif isinstance(chunk, dict):  # a number or null is no chunk; the SDK passes it over, too
+            yield chunk

@@ -8,28 +8,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
+from agentlab.models.refusals import http_status, reported_problem
+
 MAX_LIST_ITEMS = 10_000
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]")
 
-_SNAKE_CASE = re.compile(rb'"(finish|usage|prompt)_([rmf])(?=eason"|etadata"|eedback")')
-"""Names that some compatible servers write and the SDK ignores."""
-_INVALID_SIGNATURE = re.compile(rb'"thought_?[Ss]ignature":\s*"(?!(?:[\w+/-]{4})*(?:[\w+/-]{2,3}=*)?")[^"]+"')
-"""Signature that is no base64, for which the SDK would refuse the answer."""
-_ERROR = re.compile(rb'^data:\s*\{(?:"[^{}]*,\s*)?"error":\s*\{(?=\s*")')
-"""Error behind other fields, or without a code, which the SDK ignores or refuses."""
+_BASE64 = re.compile(r"(?:[\w+/-]{4})*(?:[\w+/-]{2,3}=*)?", re.ASCII)
 AS_TEXT = "arguments as text"
-_TEXT = rb'"(?:[^"\\]|\\.)*"'
-_VALUE = rb'%b|\[(?:[^\[\]"]|%b|\[(?:[^\[\]"]|%b)*\])*\]|true|false|-?\d[\d.eE+-]*' % (_TEXT, _TEXT, _TEXT)
-_NO_OBJECT = re.compile(rb'("functionCall":\s*\{(?:[^{}"]|"[^"]*")*"args":\s*)(%b)' % _VALUE)
-"""Arguments that are no object, for which the SDK would refuse the answer; they become the only argument AS_TEXT."""
+"""Only argument of a call whose arguments are no object, for which the SDK would refuse the answer."""
 
 
 async def repair_events(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Return the response to a request, with repaired lines: a middleware of aiohttp."""
+    """Return the response to a request, with repaired events: a middleware of aiohttp."""
     response = await handler(request)
     response.content = _RepairedBody(response.content)
     return response
@@ -43,11 +38,41 @@ class _RepairedBody:
         return getattr(self._body, name)
 
     async def iter_any(self) -> AsyncIterator[bytes]:
+        document = b""
         async for line in self._body:
-            renamed = _SNAKE_CASE.sub(lambda name: b'"%b%b' % (name[1], name[2].upper()), line)
-            with_objects = _NO_OBJECT.sub(rb'\1{"%b":\2}' % AS_TEXT.encode(), renamed)
-            with_code = _ERROR.sub(rb'data: {"error":{"code":0,', with_objects)
-            yield _INVALID_SIGNATURE.sub(b'"thoughtSignature":""', with_code)
+            if line[:5] == b"data:":
+                yield _repaired(line[5:].strip())
+            elif not re.match(rb"\w*:", line):  # other fields of an event
+                document += line
+        yield _repaired(document.strip())
+
+
+def _repaired(data: bytes) -> bytes:
+    """Return the events of one event or of a document, which may be a list of them."""
+    if data in (b"", b"[DONE]"):
+        return b""
+    events = json.loads(data)
+    objects = filter(lambda event: isinstance(event, dict), events if isinstance(events, list) else [events])
+    return b"".join(b"data: %b\n\n" % json.dumps(_repaired_event(event)).encode() for event in objects)
+
+
+def _repaired_event(event: dict[str, Any]) -> dict[str, Any]:
+    candidates = event.get("candidates") or []
+    problem = reported_problem(event) if event.get("error") or not candidates else None
+    if problem is not None:
+        return {"error": {**problem, "code": http_status(problem.get("code"))}}
+    for part in (part for each in candidates for part in (each.get("content") or {}).get("parts") or ()):
+        call = part.get("functionCall") or part.get("function_call") or {}
+        if not isinstance(call.get("args"), dict | None):
+            call["args"] = {AS_TEXT: call["args"]}
+        for name in part.keys() & {"thoughtSignature", "thought_signature"}:
+            part[name] = part[name] if _BASE64.fullmatch(part[name]) else ""
+    return _in_camel_case({**event, "candidates": [*map(_in_camel_case, candidates)]})
+
+
+def _in_camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    # Some compatible servers write names in snake case, which the SDK ignores.
+    return {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in fields.items()}
 
 
 def joined_calls(parts: Iterable[Any]) -> Iterator[Any]:

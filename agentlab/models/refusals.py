@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -20,14 +20,18 @@ from urllib.parse import urlsplit
 
 from agentlab.core import errors
 from agentlab.core.strict_json import load_own_yaml
-from agentlab.wire.limits import parse_duration
+from agentlab.wire.limits import as_number, parse_duration
 
 _TABLE = load_own_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 WORDS = {meaning: re.compile("|".join(patterns), re.IGNORECASE) for meaning, patterns in _TABLE.items()}
 """Pattern of the words of servers, by their meaning."""
 _SECONDS = re.compile(r"\s*(m?)(?:illi)?sec(?:ond)?s?\b", re.IGNORECASE)
-_TEXTS = ("message", "faultstring", "detail", "msg", "error_msg", "status_msg", "error_description")
-"""Fields for the text of an error."""
+_TEXTS = ("message", "faultstring", "detail", "msg", "error_msg", "status_msg", "error_description", "errors", "title")
+"""Fields for the text of an error, in order of preference."""
+
+
+Redact = Callable[[str], str]
+"""Masks the keys in a text."""
 
 
 class ServerError(NamedTuple):
@@ -38,106 +42,120 @@ class ServerError(NamedTuple):
 
 
 def read_refusal(
-    status: int,
-    headers: Mapping[str, str],
-    body: str,
-    model: str,
-    redact: Callable[[str], str] = str,
-    address: str | None = None,
+    status: int, headers: Mapping[str, str], body: str, model: str, redact: Redact = str, address: str | None = None
 ) -> errors.ModelError:
     """Return the error for a refused call; `status` is 0 if a response of status 200 holds the refusal.
 
-    `redact` masks keys in the text; `address` is the base URL and adds a hint to an HTTP 404.
+    `address` is the base URL and adds a hint to an HTTP 404.
     """
     server_error = parse_server_error(body)
+    status = status or http_status(server_error.code)
     text = redact(server_error.message) or f"HTTP {status} without a text"
     marks = f"{server_error.code} {server_error.kind} {server_error.message}"
     wait = read_wait(headers, body, status)
-    error = _classify(status, marks, text, model, wait)
-    if error is None:
-        text = f"HTTP {status}: {text}" if status and server_error.message else text
-        is_fault = status >= 500 if status else "invalid_request" not in marks
-        if status in (408, 409, 424, 425, 498, 499) or (is_fault and status != 501):
-            error = errors.ServerFault(text, model, wait)
-        else:
-            error = errors.BadRequest(text, model)
+    kind = _classify(status, marks, wait)
+    if kind is None:
+        is_fault = status >= 500 if status else not re.search("invalid.(?:request|argument)", marks, re.IGNORECASE)
+        is_passing = status in (408, 409, 424, 425, 498, 499) or (is_fault and status != 501)
+        kind = errors.ServerFault if is_passing else errors.BadRequest
         if address and (status == 404 or "unexpected endpoint" in marks.lower()) and not re.search(r"\bmodel\b", text):
-            error = errors.BadRequest(text + address_hint(address), model)
-    elif isinstance(error, errors.Refused) and status and server_error.message:
-        error = errors.Refused(f"HTTP {status}: {text}", model)
+            kind, text = errors.BadRequest, text + address_hint(address)
+    if status and server_error.message and kind in (errors.Refused, errors.ServerFault, errors.BadRequest):
+        text = f"HTTP {status}: {text}"
     # This header overrules the status.
-    if headers.get("x-should-retry") == "false" and isinstance(error, errors.Retryable):
-        return errors.ModelError(text, model)
-    return error
+    if headers.get("x-should-retry") == "false" and issubclass(kind, errors.Retryable):
+        kind = errors.ModelError
+    return kind(text, model, wait) if kind in (errors.RateLimited, errors.ServerFault) else kind(text, model)
 
 
-def _classify(status: int, marks: str, text: str, model: str, wait: float | None) -> errors.ModelError | None:
+def http_status(code: Any) -> int:
+    """Return the code of an error as an HTTP status, 0 if it is none."""
+    return int(code) if re.fullmatch(r"[45]\d\d", str(code)) else 0
+
+
+def _classify(status: int, marks: str, wait: float | None) -> type[errors.ModelError] | None:
     """Return the error that the words or the status decide alone; None if they do not."""
-    if status in (0, 400, 422) and WORDS["parameter"].search(marks):
+    words = {meaning for meaning, pattern in WORDS.items() if pattern.search(marks)}
+    if "parameter" in words and status in (0, 400, 422):
         return None
-    if wait is None and status in (0, 400, 403, 429) and WORDS["no_credit"].search(marks):
-        return errors.Refused(text, model)
-    if status == 429 or (status not in (402, 403) and WORDS["rate"].search(marks)):
-        return errors.RateLimited(text, model, wait)
-    if status in (0, 400, 403, 422, 451) and WORDS["filtered"].search(marks):
-        return errors.ContentFiltered(text, model)
-    is_overflow = "context_length_exceeded" in marks or (
-        (status == 413 or WORDS["too_long"].search(marks)) and not WORDS["other_size"].search(marks)
-    )
-    if is_overflow and status not in (401, 402, 403, 404):
-        return errors.ContextOverflow(text, model)
-    if status in (401, 402) or (status in (0, 400, 403) and WORDS["key"].search(marks)):
-        return errors.Refused(text, model)
-    if status == 403 and not WORDS["place"].search(marks):
-        return errors.Refused(text, model)
-    if WORDS["lost_call"].search(marks):
-        return errors.UnreadableAnswer(text, model)
-    return errors.BadRequest(f"HTTP {status}: {text}", model) if status and WORDS["template"].search(marks) else None
+    is_too_long = (status == 413 or "too_long" in words) and "other_size" not in words
+    is_overflow = (is_too_long or "context_length_exceeded" in marks) and status not in (401, 402, 403, 404)
+    is_key = status in (401, 402) or ("key" in words and status in (0, 400, 403))
+    kinds: dict[type[errors.ModelError], Any] = {
+        errors.RateLimited: status == 429 or ("rate" in words and status not in (402, 403)),
+        errors.ContentFiltered: "filtered" in words and status in (0, 400, 403, 422, 451),
+        errors.ContextOverflow: is_overflow,
+        errors.Refused: is_key or (status == 403 and "place" not in words),
+        errors.UnreadableAnswer: "lost_call" in words,
+        errors.BadRequest: "template" in words and status,
+    }
+    if "no_credit" in words and wait is None and status in (0, 400, 403, 429):
+        return errors.Refused
+    return next((kind for kind, applies in kinds.items() if applies), None)
 
 
-def read_server_error(
-    error: Any, model: str, redact: Callable[[str], str] = str, address: str | None = None
-) -> errors.ModelError:
+def reported_problem(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the error in an event or response, None if there is none; raises BadRequest for Ollama's form."""
+    error, has_answer = document.get("error") or document.get("base_resp"), bool(document.get("choices"))
+    # Some servers send a status of 0 with every response.
+    is_fine = isinstance(error, dict) and error.get("code", error.get("status_code")) == 0
+    if error and not (is_fine and (has_answer or not document.get("error"))):
+        return error if isinstance(error, dict) else document
+    if has_answer:
+        return None
+    if isinstance(document.get("message"), dict):
+        raise errors.BadRequest("the server speaks Ollama's own protocol; use its address that ends in /v1")
+    # Other documents have titles, too.
+    is_problem = http_status(document.get("status")) or ":" in str(document.get("type"))
+    has_words = any(document.get(name) for name in (_TEXTS if is_problem else _TEXTS[:-1]))
+    return document if has_words and document.get("code") not in (0, "0") else None
+
+
+def read_server_error(error: Any, model: str, redact: Redact = str, address: str | None = None) -> errors.ModelError:
     """Return the error that a server reports instead of a completion, or in the middle of one."""
-    code = (error.get("code") or error.get("status_code")) if isinstance(error, Mapping) else None
-    status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 0
-    return read_refusal(status, {}, json.dumps({"error": error}), model, redact, address)
+    return read_refusal(0, {}, json.dumps({"error": error}), model, redact, address)
 
 
-def parse_server_error(text: str) -> ServerError:
-    """Read `{"error": {"message", "code", "type"}}`, its inner object, a web page, or any text."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        if not re.match(r"[\s\ufeff]*<[!?a-z]", text, re.IGNORECASE):
-            return ServerError(text)
-        title = re.search(r"<(?:title|h1)\b[^>]*>\s*([^<]*\w[^<]*)", text, re.IGNORECASE)
-        content = title[1] if title else re.sub("<[^>]*>", " ", text)[:200]
+def parse_server_error(error: Any) -> ServerError:
+    """Read an error: JSON, a web page or any text, or what stands in JSON: an object, or a list of them."""
+    if isinstance(error, str):
+        with suppress(ValueError, RecursionError):
+            document = json.loads(error)
+            read = parse_server_error(document) if isinstance(document, (dict, list)) else ServerError(str(document))
+            return read if read.message or not document else read._replace(message=error)
+        if not re.match(r"[\s\ufeff]*<[!?a-z]", error, re.IGNORECASE):
+            return ServerError(error)
+        title = re.search(r"<(?:title|h1)\b[^>]*>\s*([^<]*\w[^<]*)", error, re.IGNORECASE)
+        content = title[1] if title else re.sub("<[^>]*>", " ", error)[:200]
         return ServerError(f"{' '.join(content.split())} (a web page in place of an answer)")
-    document = document[0] if isinstance(document, list) and document else document
-    document = document if isinstance(document, dict) else {"error": document}
-    error = document.get("error") or document.get("fault") or (document if any(document.values()) else "")
+    if isinstance(error, list):
+        each = [*map(parse_server_error, error), ServerError("")]
+        return each[0]._replace(message="; ".join(read.message for read in each if read.message))
     if not isinstance(error, dict):
-        words = [error, *filter(None, map(document.get, _TEXTS))]
-        return ServerError(": ".join(dict.fromkeys(map(_message, words))), document.get("code"))
-    message = _message(next((error[name] for name in (*_TEXTS, "errors") if error.get(name)), text))
+        return ServerError("" if isinstance(error, bool) else str(error), error)
+    inner = parse_server_error(error.get("error") or error.get("fault") or "")
+    own = _message(next((error[name] for name in _TEXTS if error.get(name)), ""))
     metadata = error.get("metadata")
-    if isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
-        message = f"{message}: {parse_server_error(metadata['raw']).message}"  # the error of the server behind a router
-    return ServerError(message, error.get("code"), error.get("type") or error.get("status"), error.get("param"))
+    # The error of the server behind a router.
+    behind = parse_server_error((isinstance(metadata, dict) and metadata.get("raw")) or "")
+    message = ": ".join(dict.fromkeys(filter(None, (inner.message, own, behind.message))))
+    code = error.get("code") or error.get("status_code") or inner.code or error.get("status")
+    kind = inner.kind or error.get("type") or error.get("status")
+    return ServerError(message, code, kind, inner.parameter or error.get("param"))
 
 
 def _message(content: Any) -> str:
     """Return a message as text; FastAPI sends a list of places and problems."""
     if isinstance(content, list):
         return "; ".join(map(_message, content))
-    if isinstance(content, dict) and "msg" in content:
+    if not isinstance(content, dict):
+        return str(content)
+    if "msg" in content:
         return ": ".join(filter(None, (".".join(map(str, content.get("loc") or ())), str(content["msg"]))))
-    inner = isinstance(content, dict) and (content.get("message") or content.get("detail"))
-    return _message(inner) if inner else str(content)
+    return _message(next((content[name] for name in _TEXTS if content.get(name)), [*content.values()]))
 
 
-def lost_connection(problem: BaseException, model: str, redact: Callable[[str], str]) -> errors.ModelError:
+def lost_connection(problem: BaseException, model: str, redact: Redact) -> errors.ModelError:
     """Return the error for a call without a response, from the SDK's error or its cause in the transport."""
     import aiohttp
 
@@ -148,28 +166,53 @@ def lost_connection(problem: BaseException, model: str, redact: Callable[[str], 
     if type(problem).__name__ == "TooManyRedirects":
         return errors.ModelError("the server redirects again and again", model)
     text = redact(str(getattr(problem, "message", "")) or str(problem).partition(": <")[0] or type(problem).__name__)
-    is_unreachable = isinstance(problem, aiohttp.ClientConnectorError)
-    what = "cannot reach the server" if is_unreachable else "the connection broke"
+    what = "cannot reach the server" if isinstance(problem, aiohttp.ClientConnectorError) else "the connection broke"
     return errors.Unreachable(f"{what}: {text}", model)
 
 
 def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> float | None:
     """Return the seconds that a server asks to wait, from its headers or its words; None without any.
 
-    Some servers send the reset of a limit with every response: it counts only with status 429.
+    Many servers send the reset of their limits with every response: it counts only with status 429, and only for a
+    limit that is used up.
     """
-    for name in ("retry-after-ms", "retry-after", "x-ratelimit-reset", "ratelimit-reset")[: 4 if status == 429 else 2]:
-        given = _SECONDS.sub(r"\1s", str(headers.get(name) or "").strip())
-        if seconds := re.match(r"\d{1,9}(?:\.\d+)?\s*(?=,|$)|(?:\d+(?:\.\d+)?\s?(?:ms|h|m|s))+$", given):
-            return parse_duration(re.sub(r"\s", "", seconds[0])) / (1000 if name.endswith("-ms") else 1)
-        if moment := re.match(r"\d{10}(?=(?:\d{3})?(?:\.\d+)?$)", given):  # seconds or milliseconds since 1970
-            return max(0.0, float(moment[0]) - time.time())
-        for read_date in (parsedate_to_datetime, datetime.fromisoformat):
-            with suppress(ValueError):
-                when = read_date(given)
-                return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
-    match = WORDS["wait"].search(_SECONDS.sub(r"\1s", body))
-    return parse_duration(re.sub(r"\s", "", match[1] or match[2])) if match else None
+    # Routers put the headers of the server behind them into the body.
+    inner = re.findall(r'"([\w-]*rate-?limit[\w-]*)":\s*"([^"]+)"', body, re.IGNORECASE)
+    given = {name.lower(): value.strip() for name, value in (*inner, *headers.items())}
+    for name in ("retry-after-ms", "x-ms-retry-after-ms", "retry-after", "x-retry-after"):
+        if (seconds := _seconds(given.get(name, ""))) is not None:
+            return seconds / (1000 if name.endswith("-ms") else 1)
+    if match := WORDS["wait"].search(_SECONDS.sub(r"\1s", body)):
+        return parse_duration(re.sub(r"\s", "", match[1] or match[2] or match[3]))
+    return max((wait for wait in _resets(given) if wait is not None), default=None) if status == 429 else None
+
+
+def _resets(headers: Mapping[str, str]) -> Iterator[float | None]:
+    """Yield the seconds until each used up limit is free again; the header of the standard overrules all others."""
+    standard = re.sub(r'"[^"]*"', "", headers.get("ratelimit", ""))
+    for limit in [standard] if "reset=" in standard else standard.split(","):
+        remaining, reset = (re.search(rf"(?:^|[;,])\s*(?:{of})=(\d+)", limit) for of in ("r|remaining", "t|reset"))
+        if reset and (remaining is None or not remaining[1].strip("0")):
+            yield float(reset[1][:9])
+    if not standard:
+        for name, value in headers.items():
+            window = re.sub("reset(?:-after)?", "remaining", name)
+            if window != name and "limit" in name and not as_number(headers.get(window)):
+                yield _seconds(value)
+
+
+def _seconds(given: str) -> float | None:
+    """Return the seconds that a number, a duration, a time since 1970 or a date tells; None for other texts."""
+    given = _SECONDS.sub(r"\1s", given)
+    if seconds := re.match(r"\d{1,9}(?:\.\d+)?\s*(?=[,;]|$)|(?:\d+(?:\.\d+)?\s?(?:ms|d|h|m|s))+$", given):
+        return parse_duration(re.sub(r"\s", "", seconds[0]))
+    if moment := re.match(r"(\d{10})(?:\d{3})?(\.\d+)?$", given):  # seconds or milliseconds since 1970
+        return max(0.0, float(moment[1] + (moment[2] or "")) - time.time())
+    for read_date in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError):
+            when = read_date(given)
+            return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
+    return None
 
 
 def address_hint(address: str) -> str:

@@ -31,7 +31,7 @@ HEADROOM_SHARE = 1 / 3
 EDGE = 1e-6  # a call may go only if the headroom is more than 0
 MAX_PAUSE_SECONDS = 60.0
 NEAR, SMALL_STEP = 0.8, 0.05
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 Cost = Mapping[str, int]
 """Requests and tokens of one call."""
@@ -331,5 +331,5 @@ def as_number(text: str | None) -> float | None:
 
 def parse_duration(text: str) -> float:
     """Return the seconds of `1m30s`, `250ms` or `12.5`; 0 for any other text."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)", text)
     return sum(float(number) * _UNITS[unit] for number, unit in parts) or as_number(text) or 0.0

@@ -56,7 +56,7 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
         ({"raw": [f"data: {json.dumps(error(503, 'overloaded', 'UNAVAILABLE'))}\n\n"]}, ServerFault),
         ({"raw": [f"data: {json.dumps(error(429, 'slow down', '', RETRY_INFO))}\n\n"]}, RateLimited),
         ({"raw": ['data: {"error": {"message": "no code"}}\n\n']}, ServerFault),
-        ({"raw": ['data: {"error": "no object"}\n\n']}, UnreadableAnswer),
+        ({"raw": ['data: {"error": "no object"}\n\n']}, ServerFault),
         ({"chunks": [chunk({"text": "half an ans"})], "drop": True}, Unreachable),
         ({"chunks": [chunk({"text": "half an ans"})]}, Unreachable),
         ({"chunks": [{"usageMetadata": {"promptTokenCount": 3}}]}, Unreachable),

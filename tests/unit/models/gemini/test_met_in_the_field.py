@@ -140,7 +140,8 @@ async def test_a_path_that_is_none_is_a_response_that_cannot_be_read(path):
 async def test_each_form_of_an_answer_has_its_one_meaning(form):
     completion, _ = await completed(form["chunks"])
     if "error" in form:
-        assert isinstance(completion, ModelError) and re.search(form["error"], str(completion))
+        assert isinstance(completion, ModelError)
+        assert re.search(form["error"], f"{type(completion).__name__}: {completion}")
         return
     calls = [[made.name, made.malformed or made.arguments] for made in completion.message.tool_calls]
     assert (completion.text, calls) == (form.get("text", ""), form.get("calls", []))
