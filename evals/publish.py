@@ -47,7 +47,7 @@ def section(run: Run, phases: bool) -> list[str]:
     flows: dict[str, Any] = summary["flows"]
     (name,) = summary["datasets"]
     spec = run.folder.header["spec"]
-    each = list(run.result.flows.values())
+    each, (verdict, _) = list(run.result.flows.values()), recommend(run)
     lines = [
         f"## {name}",
         "",
@@ -61,7 +61,7 @@ def section(run: Run, phases: bool) -> list[str]:
             ("", *flows),
             ((title, *cells) for part in summary_rows(each) for _, title, cells in part if {*cells} != {"-"}),
         ),
-        *(f"* {line}" for line in recommend(run)[0].notes),
+        *(f"* {line}" for line in (verdict.sentence, *verdict.notes)),
         "",
         "Primary measures, each flow against the flows below it:",
         "",

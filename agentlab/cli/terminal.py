@@ -13,7 +13,7 @@ from rich.console import Console
 from agentlab.cli.comparing import print_headline, reliabilities
 from agentlab.core.constants import IMPORTED
 from agentlab.evals.compare.causes import poor_turns
-from agentlab.evals.compare.flow_numbers import NUMBERS, legend
+from agentlab.evals.compare.flow_numbers import NUMBERS
 from agentlab.evals.compare.headline import Verdict, recommend
 from agentlab.evals.compare.measure_verdict import ESTIMAND
 from agentlab.evals.report.show import worst_turn
@@ -80,23 +80,15 @@ def _print_numbers(console: Console, verdict: Verdict) -> None:
     for row in rows:
         del row[4 : 4 if priced else 5]
     is_narrow = sum(map(max, ([cell_len(row[i]) + 2 for row in rows] for i in range(len(rows[0]))))) > console.width
-    undecided = []
-    if is_narrow:
-        rows = [row[:-1] for row in rows]
-        for row in rows[1:]:
-            if row[2].endswith(" not decided)"):
-                row[2], _, count = row[2].rpartition(" (")
-                undecided.append(f"{count.split()[0]} of {row[0]}")
-    print_table(console, "", rows[0], rows[1:], plain=True)
+    heads, *cells = [row[:-1] if is_narrow else row for row in rows]
+    print_table(console, "", heads, cells, plain=True)
     reasons: dict[str, list[str]] = {}
     for each in verdict.numbers if is_narrow else ():
         reasons.setdefault(each.decides, []).append(each.flow)
     for reason, flows in reasons.items():
         print_line(console, f"{reason}: {', '.join(flows)}" if reason else "")
-    if undecided:
-        print_line(console, f"not decided: {', '.join(undecided)}")
-    if verdict.measure:
-        print_line(console, f"{legend(verdict.measure)}; costs: per turn", "dim")
+    if verdict.legend:
+        print_line(console, f"{verdict.legend}; costs: per turn", "dim")
 
 
 def _unknown_scores(run: Run) -> Iterator[str]:

@@ -54,15 +54,13 @@ def drawn(data: dict[str, str]) -> str:
 
 def test_run_in_a_cell_shows_recommendation_table_and_two_pictures(shell, run):
     text, pareto, forest = outputs(shell, run, "run")
-    assert text["text/markdown"].startswith(f"**Cheapest that is not shown worse: {WHOLE}**")
+    assert text["text/markdown"].startswith(f"**Ship none yet; {WHOLE} is the cheapest that is not shown worse")
     html = MarkdownIt("commonmark").enable("table").render(text["text/markdown"])
     cells = re.findall(r"<td.*?>(.*?)</td>", html)
     assert [cells[0], cells[1], cells[3], cells[8]] == [WHOLE, "48/48", "0 of 72", "cheapest"]
     assert "turns (failed)" in cells
     assert "refusal_accuracy (n=24)" in cells and "0.75 [0.53, 0.90]" in cells
-    assert (
-        f"Cheapest that is not shown worse: {WHOLE}" in text["text/plain"] and "nan" not in text["text/plain"].lower()
-    )
+    assert text["text/plain"] == text["text/markdown"] and "nan" not in text["text/plain"].lower()
     for picture in (pareto, forest):
         assert set(picture) == {"text/html", "text/plain"}
         assert "n=" in picture["text/plain"]
@@ -80,7 +78,7 @@ def test_outputs_are_shown_again_without_a_kernel(shell, run):
     outside = page[page.index("<body") :]
     assert (
         outside.count('src="data:image/svg+xml;base64') == 2
-        and "Cheapest that is not shown worse: rag_only" in outside
+        and "Ship none yet; rag_only is the cheapest" in outside
         and "<table>" in outside
     )
 

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agentlab.evals.store.measures import score_text
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from agentlab.evals.store.measures import is_quality, score_text
 from agentlab.evals.store.rows import FlowSummary
 
 NUMBERS = ("flow", "right", "mean", "failed", "cost a turn", "calls", "tokens", "seconds", "verdict")
 """Titles of the fields of `FlowNumbers`."""
+WEAK = 0.9
+"""A mean above this is no weak point."""
+WEAKNESS = {
+    "answered": "declines {} of {} turns that it could answer",
+    "refusal_accuracy": "answers {} of {} turns that it should decline",
+}
 
 
-def legend(measure: str) -> str:
-    """Return what `right` and `mean` are, of a measure of the answer."""
-    return f"right: {measure} of .5 or more; mean: 0 to 1 [95 %]"
+def legend(answer: str, right: Mapping[str, tuple[int, int]], means: Mapping[str, float]) -> list[str]:
+    """Return the meaning of `right` and `mean`, and the leading flows if they differ."""
+    counts = {name: count / graded for name, (count, graded) in right.items()}
+    most, highest = ([name for name in each if each[name] == max(each.values())] for each in (counts, means))
+    parts = [f"right: {answer} of .5 or more", "mean: 0 to 1 [95 %]"]
+    if most and not {*most} & {*highest}:
+        parts += [f"most often right: {', '.join(most)}", f"highest mean, which tests compare: {', '.join(highest)}"]
+    return parts
+
+
+def weakness(flow: FlowSummary, means: Mapping[str, float | None], primary: Sequence[str]) -> str:
+    """Return the quality furthest from its best value, one of `WEAKNESS` or a primary one; "" if none is weak."""
+    own = {name: value for name, value in means.items() if value is not None and name != "failed"}
+    weak = [name for name in (*WEAKNESS, *primary) if is_quality(name) and own.get(name, 1.0) < WEAK]
+    if not weak:
+        return ""
+    name = min(weak, key=lambda name: (name not in WEAKNESS, own[name]))
+    n = flow.scores[name].n if name in WEAKNESS else 0
+    return WEAKNESS.get(name, f"{name} {own[name]:.2f}").format(round((1 - own[name]) * n), n)
 
 
 class FlowNumbers(NamedTuple):
@@ -37,18 +63,16 @@ class FlowNumbers(NamedTuple):
 def flow_numbers(name: str, flow: FlowSummary, answer: str, right: str, decides: str, *, priced: bool) -> FlowNumbers:
     """Return the numbers of a flow; `answer` is the measure of the answer, its cost is in dollars if `priced`."""
     own = {cost: flow.per_turn(cost) for cost in ("cost_usd", "llm_calls", "input_tokens", "output_tokens")}
-    tokens = [own["input_tokens"], own["output_tokens"]]
-    total = "-" if None in tokens else f"{sum(filter(None, tokens)):,.0f}"
-    spent = "-" if None in tokens else f"{tokens[0]:,.0f} tokens in, {tokens[1]:,.0f} out"
-    dollars, latency = own["cost_usd"] if priced else None, flow.latency_s["mean"]
-    return FlowNumbers(
-        flow=name,
-        right=right,
-        mean=score_text(flow.scores.get(answer)),
-        failed=f"{flow.errors} of {flow.turns}",
-        cost=spent if dollars is None else f"${dollars:.2g}",
-        calls="-" if own["llm_calls"] is None else f"{own['llm_calls']:.2f}",
-        tokens=total,
-        seconds="-" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2f}",
-        decides=decides,
+    tokens, score, latency = (
+        [own["input_tokens"], own["output_tokens"]],
+        flow.scores.get(answer),
+        flow.latency_s["mean"],
     )
+    total = "-" if None in tokens else f"{sum(filter(None, tokens)):,.0f}"
+    cost = "-" if None in tokens else f"{tokens[0]:,.0f} tokens in, {tokens[1]:,.0f} out"
+    if priced and own["cost_usd"] is not None:
+        cost = f"${own['cost_usd']:.2g}"
+    mean = score_text(score and replace(score, undecided=UNSET))
+    calls = "-" if own["llm_calls"] is None else f"{own['llm_calls']:.2f}"
+    seconds = "-" if latency is None else f"{latency:.1f}" if latency >= 1 else f"{latency:.2f}"
+    return FlowNumbers(name, right, mean, f"{flow.errors} of {flow.turns}", cost, calls, total, seconds, decides)

@@ -3,7 +3,7 @@
 `recommend(run)` is the only function that decides the words. Terminal, page, notebook and gate open with them.
 
 * `ship`: X passes the rule of `ship`, and a measure of the answer is one of its measures.
-* `cheapest`: X is the cheapest flow that is not shown worse; only a cost or a measure of a step favours it.
+* `cheapest`: ship none yet; X is the cheapest flow that is not shown worse.
 * `failing`: turns of a flow failed, so that its costs and scores say little.
 * `unusable`: no flow reaches the floor `usable` of the spec.
 * `undecided`, `none`: neither flow leads; there is nothing to compare.
@@ -21,12 +21,14 @@ from typing import NamedTuple
 from agentlab.core.errors import RunError
 from agentlab.evals.compare.epochs import PASS_THRESHOLD
 from agentlab.evals.compare.family import MIN_DIFFERING
-from agentlab.evals.compare.flow_numbers import FlowNumbers, flow_numbers
+from agentlab.evals.compare.flow_numbers import FlowNumbers, flow_numbers, legend, weakness
 from agentlab.evals.compare.pairs import Comparison, compare
 from agentlab.evals.compare.ship import FEWER, Contrast, Side, contrasts_of, dominated_flows, sides_of, winners
 from agentlab.evals.stats.planning import MARGIN
 from agentlab.evals.store.measures import (
+    ANSWER,
     LATENCY,
+    QUALITIES,
     answer_measure,
     format_number,
     is_quality,
@@ -39,12 +41,6 @@ USABLE = 0.2
 """Floor of the answer measure: a flow is unusable if the upper end of its interval is lower."""
 MAX_LENGTH = 100
 """Maximum characters of a headline, unless the names of the flows are longer."""
-WEAK = 0.9
-"""A mean above this is no weak point."""
-WEAKNESS = {
-    "answered": "declines {:.0%} of what it could answer",
-    "refusal_accuracy": "answers {:.0%} of what it should decline",
-}
 
 
 class Verdict(NamedTuple):
@@ -58,6 +54,8 @@ class Verdict(NamedTuple):
     numbers: tuple[FlowNumbers, ...] = ()
     measure: str = ""
     """Measure behind `right`; "" if no measure of the answer is graded."""
+    legend: str = ""
+    """Meaning of the numbers: `right`, `mean`, and a measure that has no part in the verdict."""
 
 
 def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[Verdict, Comparison | None]:
@@ -80,7 +78,7 @@ def recommend(*runs: StoredRun, comparison: Comparison | None = None) -> tuple[V
     sentence, *rest = _fitted(parts)
     notes = [*problem, *rest, *notes, *chain.from_iterable(map(notes_on_judges, runs))]
     numbers = tuple(field.numbers(kind, flow))
-    return Verdict(kind, sentence, tuple(notes), flow, numbers, field.answer or ""), comparison
+    return Verdict(kind, sentence, tuple(notes), flow, numbers, field.answer or "", field.legend), comparison
 
 
 def _fitted(parts: Sequence[str]) -> list[str]:
@@ -97,9 +95,8 @@ def _nothing_to_decide(runs: Sequence[StoredRun]) -> Verdict | None:
     for run in runs:
         if run.all_turns_failed:
             errors = [row.error for row in run.map_turns() if row.error is not None]
-            if not errors:
-                return Verdict("none", "No verdict: no turn was played", ())
-            return Verdict("none", "No verdict: every turn of every flow failed", (errors[0],))
+            played = "every turn of every flow failed" if errors else "no turn was played"
+            return Verdict("none", f"No verdict: {played}", tuple(errors[:1]))
         if run.result.recordings and run.result.recordings.missing:
             missing = f"No verdict: {run.result.recordings.missing} calls of this replay were not recorded"
             return Verdict("none", missing, ("The turns concerned failed; --mode auto records what is missing.",))
@@ -134,6 +131,11 @@ class _Field:
         return answer_measure(self.primary)
 
     @cached_property
+    def answers(self) -> dict[str, float]:
+        """Mean of the answer measure of each flow; no flow with an unknown mean."""
+        return {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
+
+    @cached_property
     def failures(self) -> dict[str, tuple[int, int]]:
         """Failed turns and turns of each flow with a failure, the most failures first."""
         flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
@@ -155,9 +157,9 @@ class _Field:
         """Right turns and graded turns of each flow below the floor."""
         below: dict[str, tuple[int, int]] = {}
         for name, run, flow in self.sides:
-            right, graded = self.right.get(name, (0, 0))
-            if not self.answer or not graded:
+            if self.answer is None or name not in self.right:
                 continue
+            right, graded = self.right[name]
             floor, interval = run.header["spec"].get("usable", USABLE), run.result.flows[flow].scores[self.answer].ci95
             if (not right and (self.means[name][self.answer] or 0.0) <= floor) or (interval and interval[1] < floor):
                 below[name] = right, graded
@@ -194,7 +196,7 @@ class _Field:
         decision: Decision
         if len(self.unusable) == len(self.sides):
             right, graded = max(self.unusable.values())
-            decision = "unusable", None, [f"None is usable: {right} of {graded} right"], []
+            decision = "unusable", None, [f"None is usable: {right} of {graded} right"], [*self._could_miss()]
         elif self.comparison is None:
             decision = "none", None, [f"One flow, nothing to choose from: {self.sides[0].name}"], []
         else:
@@ -205,48 +207,48 @@ class _Field:
             return kind, flow, parts, notes
         fails = [f"{name} fails {failed} of {turns} turns" for name, (failed, turns) in self.failures.items()]
         otherwise = f"without {_listed(self.failures)}: {parts[0]}{': ' if parts[1:] else ''}{', '.join(parts[1:])}"
-        return "failing", None, [f"{fails[0]}: fix it first"], [*fails[1:], otherwise, *notes]
+        return "failing", None, [f"{fails[0]}: fix it first"], [otherwise, *notes, *fails[1:]]
 
     def _compared(self) -> Decision:
         assert self.comparison
+        notes = [*self._could_miss()]
         best = [name for name in winners(self.contrasts) if name in self.eligible]
         if len(best) == 1 and self.answer:
-            own = self.contrasts[best[0]]
-            notes = [*self._excluded(own), *self._weakness(best[0])]
-            return "ship", best[0], [f"Ship {best[0]}", *self._gains(own)], notes
+            gains = self._gains(self.contrasts[best[0]])
+            return "ship", best[0], [f"Ship {best[0]}", *gains], [*notes, *self._limits(best[0])]
         verdicts = [d for pair in self.comparison.pairs for d in pair.differences if d.primary]
         kinds = {d.kind for d in verdicts}
         names = _listed(self.candidates or self.means)
         if kinds <= {"unknown"}:
-            return "undecided", None, [f"Undecided between {names}", "a primary measure is unknown"], []
+            return "undecided", None, [f"Undecided between {names}", "a primary measure is unknown"], notes
         if kinds == {"unchanged"}:
-            return "undecided", None, [f"No difference between {names}", "equal on every turn"], []
+            return "undecided", None, [f"No difference between {names}", "equal on every turn"], notes
         conversations = max(d.conversations for d in verdicts)
         if conversations < MIN_DIFFERING:
             few = f"Undecided: {_conversations(conversations)} can show nothing ({MIN_DIFFERING} are the least)"
-            return "undecided", None, [few], [f"no difference shown: {names}"]
+            return "undecided", None, [few], [f"no difference shown: {names}", *notes]
         trade = self._trade()
         if trade and (len(best) > 1 or not self.candidates):
-            return "undecided", None, ["Undecided, a trade", *trade], []
+            return "undecided", None, ["Undecided, a trade", *trade], notes
         flow = self.cheapest
+        notes = [*self._what_would_decide(flow), *notes]
         if flow is None:
-            return "undecided", None, [f"Undecided between {names}"], [*self._what_would_decide(None)]
-        return "cheapest", flow, [f"Cheapest that is not shown worse: {flow}"], [*self._for_cheapest(flow)]
+            return "undecided", None, [f"Undecided between {names}"], notes
+        sentence = f"Ship none yet; {flow} is the cheapest that is not shown worse"
+        rivals = [(each.other, self._gains([each])) for each in self.contrasts[flow] if each.other in self.eligible]
+        savings = [f"for {flow} against {other}: {'; '.join(own)}" for other, own in rivals if own]
+        return "cheapest", flow, [sentence, self._no_shipment(flow)], [*notes, *self._limits(flow), *savings]
 
     def _gains(self, contrasts: Sequence[Contrast]) -> list[str]:
         """Return the qualities in which a flow is shown better than some and worse than none, and its savings."""
         lost = set(chain.from_iterable(contrast.losses for contrast in contrasts))
         won = dict.fromkeys(name for each in contrasts for name in each.wins if name not in lost)
         often = {name for each in contrasts for name, test in each.significant.items() if test.claim == "more often"}
-        savings = self._savings(contrasts)
+        savings, words = self._savings(contrasts), FEWER | {name: f"better in {measure(name).title}" for name in won}
         better = ", ".join(measure(name).title for name in won if name not in often)
-        gains = [better and f"better in {better}", *(text for name, text in savings.items() if name not in often)]
-        rest = [
-            f"better in {measure(name).title}" if name in won else FEWER[name]
-            for name in (*won, *savings)
-            if name in often
-        ]
-        return [*filter(None, gains), *([f"more often {', '.join(rest)}"] if rest else [])]
+        sure = [better and f"better in {better}", *(text for name, text in savings.items() if name not in often)]
+        rest = [words[name] for name in (*won, *savings) if name in often]
+        return [*filter(None, sure), *([f"more often {', '.join(rest)}"] if rest else [])]
 
     def _savings(self, contrasts: Sequence[Contrast]) -> dict[str, str]:
         """Return the costs that a flow is shown to save against every other one, each with its smallest saving."""
@@ -261,26 +263,14 @@ class _Field:
 
     def _trade(self) -> list[str]:
         """Return what each flow is shown better in, if no flow leads."""
-        parts = []
-        for flow in self.eligible if len(self.eligible) > 1 else ():
-            if gains := self._gains([each for each in self.contrasts[flow] if each.other in self.eligible]):
-                parts.append(f"{flow} is {gains[0]}")
+        pairs = {flow: [each for each in self.contrasts[flow] if each.other in self.eligible] for flow in self.eligible}
+        gains = {flow: self._gains(own) for flow, own in pairs.items() if own}
+        parts = [f"{flow} is {own[0]}" for flow, own in gains.items() if own]
         return parts if len(parts) > 1 else []
-
-    def _for_cheapest(self, flow: str) -> Iterator[str]:
-        """Yield why the cheapest flow is not shipped, its largest loss, what would decide, and its gains."""
-        own = self.contrasts[flow]
-        first, *others = [*self._excluded(own)] or [""]
-        yield f"ship none yet: {self._no_shipment(flow)}"
-        yield from filter(None, (first, *self._what_would_decide(flow), *self._weakness(flow), *others))
-        for contrast in own:
-            if contrast.other in self.eligible and (gains := self._gains([contrast])):
-                yield f"for {flow} against {contrast.other}: {'; '.join(gains)}"
 
     def _no_shipment(self, flow: str) -> str:
         """Return why the cheapest flow is not recommended."""
-        means = {name: mean for name in self.means if (mean := self.means[name].get(self.answer or "")) is not None}
-        best = max(means.values(), default=0.0)
+        means, best = self.answers, max(self.answers.values(), default=0.0)
         if best > means.get(flow, best):
             scores = f"{means[flow]:.2f}; {_listed([name for name in means if means[name] == best])} {best:.2f}"
             return f"the mean {self.answer} of {flow} is lower, perhaps by chance ({scores})"
@@ -293,53 +283,68 @@ class _Field:
             yield "what would decide: a measure of the answer, from reference answers, a scorer of yours or a judge"
             return
         flows = [flow] if flow else self.candidates
-        own = [each for name in flows for each in self.contrasts[name] if each.open]
-        if not own:
-            return
-        worst = max(own, key=lambda each: max(each.bounds.values(), default=0.0))
-        if worst.more:
-            excluded = f"to exclude a loss of {MARGIN:g} in {', '.join(measure(name).title for name in worst.open)}"
-            yield f"what would decide: {worst.more} {excluded}, if {worst.flow} is as good as {worst.other}"
-        else:
-            fewest = min(worst.open.values(), key=lambda paired: paired.conversations)
+        own = [each for name in flows for each in self.contrasts[name] if each.open and each.other not in self.failures]
+        all_needed = [(more, name, each) for each in own for name, more in each.needed.items()]
+        needed = [(more, name, each) for more, name, each in all_needed if more]
+        if needed and len(needed) == len(all_needed):
+            more, name, longest = max(needed, key=lambda item: item[0].high)
+            excluded = f"to exclude a loss of {MARGIN:g} in {measure(name).title}"
+            so_far = f"({longest.open[name].conversations} so far)"
+            yield f"what would decide: {more} {excluded} {so_far}, if {longest.flow} is as good as {longest.other}"
+        elif own:
+            paired = chain.from_iterable(each.open.values() for each in own)
+            fewest = min(paired, key=lambda each: each.conversations)
             so_far = f"{_conversations(fewest.conversations)} so far"
             yield f"what would decide: more conversations that grade {fewest.measure.name}, {so_far}"
 
-    def _excluded(self, contrasts: Sequence[Contrast]) -> Iterator[str]:
+    def _limits(self, flow: str) -> Iterator[str]:
+        """Yield the weakest point of a flow, and the losses that this run excludes for it."""
+        summary = next(run.result.flows[label] for name, run, label in self.sides if name == flow)
+        if weak := weakness(summary, self.means[flow], self.primary):
+            yield f"weak point of {flow}: {weak}"
         # The flow has no failed turn, so a loss in failures tells nothing.
-        for name in sorted({*self.primary} - {"failed"}, key=lambda name: (name != self.answer, name)):
-            bound = max((contrast.bounds.get(name, 0.0) for contrast in contrasts), default=0.0)
-            if bound > 0:
-                loss = f"{format_number(bound)} in {name} for {contrasts[0].flow}"
-                yield f"this run excludes a loss above {loss} against the others (error .05)"
-
-    def _weakness(self, flow: str) -> Iterator[str]:
-        """Yield the quality furthest from its best value: one of `WEAKNESS`, otherwise a primary one."""
-        own = {name: value for name, value in self.means[flow].items() if value is not None and name != "failed"}
-        weak = [name for name in (*WEAKNESS, *self.primary) if is_quality(name) and own.get(name, 1.0) < WEAK]
-        if weak:
-            name = min(weak, key=lambda name: (name not in WEAKNESS, own[name]))
-            yield f"weak point of {flow}: {WEAKNESS.get(name, f'{name} {own[name]:.2f}').format(1 - own[name])}"
+        names = (name for name in self.primary if name != "failed")
+        bounds = [(max(each.bounds.get(name, 0.0) for each in self.contrasts[flow]), name) for name in names]
+        losses = ", ".join(f"{format_number(bound)} in {name}" for bound, name in bounds if bound > 0)
+        if losses:
+            relation = "its true loss may be as large; what could be missed is about a test of the same measure"
+            yield f"this run excludes a loss above {losses} for {flow} against the others (error .05): {relation}"
 
     def _evidence(self, comparison: Comparison) -> Iterator[str]:
-        """Yield the flows below the floor, the best set, a line a pair, and the differences that could be missed."""
+        """Yield the flows below the floor, the best set, and a line a pair."""
         if len(self.unusable) < len(self.sides):
             yield from (f"{name} is not usable: {n} of {graded} right" for name, (n, graded) in self.unusable.items())
         yield from [str(comparison.best)] if comparison.best else []
         # With two flows, the headline gives the same information.
         yield from chain(dominated_flows(self.contrasts) if len(self.sides) > 2 else (), map(str, comparison.pairs))
-        tests = [d for pair in comparison.pairs for d in pair.differences if d.paired.changed and d.kind == "undecided"]
-        for name in filter(is_quality, comparison.primary):
-            losses = [d.detectable_loss or math.inf for d in tests if d.measure.name == name]
-            size = (
-                f"below {max(losses, default=0.0):.2f} in {name}; a run of this length shows larger ones 4 times in 5"
-            )
-            if losses:
-                yield f"This run could miss differences {f'of any size in {name}' if math.inf in losses else size}"
+
+    def _could_miss(self) -> Iterator[str]:
+        """Yield a line with the differences in primary qualities that the tests could miss."""
+        tests = [d for pair in self.comparison.pairs for d in pair.differences] if self.comparison else []
+        tests = [d for d in tests if d.changed and d.kind == "undecided" and is_quality(d.measure.name)]
+        losses = {name: [d.detectable_loss for d in tests if d.measure.name == name] for name in self.primary}
+        sizes = {name: max(size or math.inf for size in own) for name, own in losses.items() if own}
+        words = {name: "of any size" if math.isinf(size) else f"below {size:.2f}" for name, size in sizes.items()}
+        if words:
+            yield f"This run could miss differences {', '.join(f'{words[name]} in {name}' for name in words)}"
+
+    @property
+    def legend(self) -> str:
+        """Meaning of the numbers, what counts in none, and the measure that failed turns replace in the verdict."""
+        parts = legend(self.answer, self.right, self.answers) if self.answer else []
+        scores = {side.name: side.run.result.flows[side.flow].scores.get(self.answer or "") for side in self.sides}
+        undecided = [f"{each.undecided} of {name}" for name, each in scores.items() if each and each.undecided]
+        parts += [f"not decided and not counted: {', '.join(undecided)}"] if undecided else []
+        # The rule of `primary_family`: failed turns replace the third quality, unless the spec names the measures.
+        if "failed" in self.primary and not self.sides[0].run.header["spec"].get("primary"):
+            graded = {name for means in self.means.values() for name in means}.difference(self.primary, ANSWER)
+            parts += [f"failed turns replace {name} in the verdict" for name in QUALITIES if name in graded][:1]
+        return "; ".join(parts)
 
     def numbers(self, kind: str, flow: str | None) -> Iterator[FlowNumbers]:
-        """Yield the numbers of each flow."""
+        """Yield the numbers of each flow, the highest mean of the answer measure first."""
         flows = {side.name: side.run.result.flows[side.flow] for side in self.sides}
+        flows = dict(sorted(flows.items(), key=lambda item: -self.answers.get(item[0], -1.0)))
         priced = all(each.per_turn("cost_usd") for each in flows.values())
         for name, each in flows.items():
             right = "{}/{}".format(*self.right[name]) if name in self.right else "-"
@@ -351,11 +356,9 @@ class _Field:
         if name in self.unusable:
             return "not usable"
         if name == flow:
-            return {"ship": "ship"}.get(kind, "cheapest")
-        for contrast in self.contrasts.get(name, ()):
-            if contrast.losses:
-                return f"worse in {contrast.losses[0]}"
-        return "not shown worse" if self.contrasts else ""
+            return kind
+        worse = [loss for contrast in self.contrasts.get(name, ()) for loss in contrast.losses]
+        return f"worse in {worse[0]}" if worse else "not shown worse" if self.contrasts else ""
 
 
 def _listed(names: Sequence[str] | Mapping[str, object]) -> str:

@@ -103,10 +103,13 @@ class Contrast:
         return {paired.measure.name: paired.max_change[0] if b is None else b for paired, b in bounds.items()}
 
     @cached_property
-    def more(self) -> Needed | None:
-        """Further conversations that exclude `MARGIN` if both flows are equally good; None if unknown."""
-        needed = [more_if_equal(paired, MARGIN, ALPHA) for paired in self.open.values() if len(paired.differences)]
-        return max((each for each in needed if each), default=None) if None not in needed else None
+    def needed(self) -> dict[str, Needed | None]:
+        """Further conversations that exclude `MARGIN` in an open quality if both flows are equally good; None: unknown.
+
+        Qualities without a pair of turns are left out.
+        """
+        own = {name: paired for name, paired in self.open.items() if len(paired.differences)}
+        return {name: more_if_equal(paired, MARGIN, ALPHA) for name, paired in own.items()}
 
     @property
     def gains(self) -> list[str]:

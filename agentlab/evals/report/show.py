@@ -109,14 +109,8 @@ def _print_beside(console: Console, answers: Sequence[tuple[str, Text, list[str]
     """Print replies with titles and figures, as many side by side as are readable, else one below the other."""
     widths = [cell_len(line) for title, _, figures in answers for line in (title, *figures)]
     min_width = max([MIN_COLUMN_WIDTH, *widths]) + 3
-    columns = (console.width - 1) // min_width
-    if not columns:
-        for title, reply, figures in answers:
-            print_line(console, title, "bold")
-            print_line(console, reply.plain, str(reply.style))
-            for figure in figures:
-                print_line(console, f"  {figure}", "dim")
-    for begin in range(0, len(answers) if columns else 0, columns or 1):
+    columns = max(1, (console.width - 1) // min_width)
+    for begin in range(0, len(answers), columns):
         block = answers[begin : begin + columns]
         table = Table(width=min(console.width, len(block) * min_width * 2), show_lines=True)
         for title, _, _ in block:
@@ -147,14 +141,15 @@ def expected(turn: Turn | None) -> Iterator[str]:
 
 def worst_turn(turns: Iterable[TurnRow], measure: str) -> tuple[TurnRow, str] | None:
     """Return a failed turn, or the one with the lowest score of `measure`, and the reason; None if all are perfect."""
-    worst, least = None, 1.0
-    for row in turns:
-        if row.error is not None:
-            return row, "failed"
+
+    def value(row: TurnRow) -> float:
         score = (row.scores or {}).get(measure)
-        if score and score.value is not None and score.value < least:
-            worst, least = row, float(score.value)
-    return (worst, f"{measure} {least:.2f}") if worst else None
+        return -1.0 if row.error is not None else 1.0 if score is None or score.value is None else float(score.value)
+
+    worst = min(turns, key=value, default=None)
+    if worst is None or value(worst) >= 1:
+        return None
+    return worst, f"{measure} {value(worst):.2f}" if worst.error is None else "failed"
 
 
 def _title(row: TurnRow) -> str:

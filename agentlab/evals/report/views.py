@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from agentlab.core.escaping import as_html, as_markdown, escape_block, printable
+from agentlab.core.escaping import as_html, as_markdown, printable
 from agentlab.core.plugins import check_names
-from agentlab.evals.compare.flow_numbers import NUMBERS, legend
+from agentlab.evals.compare.flow_numbers import NUMBERS
 from agentlab.evals.report.content import Content, FlowSeries, RowKey
 from agentlab.evals.report.drawing import Picture, forest, pareto
 from agentlab.evals.report.show import expected
@@ -45,15 +45,9 @@ class Views(Content):
         heads = ["", *result.flows]
         rows = [[title, *values] for _, title, values in (*costs, *scores) if re.search("[1-9]", " ".join(values))]
         notes = [f"* {as_markdown(note)}" for note in self.verdict.notes]
-        right = legend(as_markdown(self.verdict.measure or "unknown"))
+        sentence, legend = as_markdown(self.verdict.sentence), as_markdown(self.verdict.legend)
         numbers, table = markdown_table(NUMBERS, self.verdict.numbers), markdown_table(heads, rows)
-        return "\n".join([f"**{as_markdown(self.verdict.sentence)}**", "", *numbers, "", right, "", *notes, "", *table])
-
-    def text(self) -> str:
-        from agentlab.evals.store.frames import run_table
-
-        lines = (self.verdict.sentence, *(f"  {note}" for note in self.verdict.notes))
-        return "\n".join([*map(escape_block, lines), repr(run_table(self.run.result.flows))])
+        return "\n".join([f"**{sentence}**", "", *numbers, "", legend, "", *notes, "", *table])
 
     def pareto(self, x: str = "", y: str = "") -> Picture:
         """Draw each flow's mean of `y` over its mean of `x`, with intervals.
@@ -68,12 +62,9 @@ class Views(Content):
         return forest(self, self.pairs) if self.pairs else None
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
-        """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
+        """Return turns by flows, worst first by the measure `by` (default: that of `right`); raises ConfigError."""
         check_names("choice of turns", [only], ("all", "failed", "flipped", "disagree"))
-        pairs = self.comparison.pairs if self.comparison else ()
-        tests = [d for pair in pairs for d in pair.differences if d.primary]
-        ranks = [(not d.is_shown, not d.changed, d.measure.name) for d in tests if d.measure.better == "higher"]
-        by = by or min(ranks, key=lambda rank: rank[:2], default=(True, True, self.axes[1]))[2]
+        by = by or self.axes[1]
         check_names("measure of this run", [by], self.measures)
         return Matrix(self, only, by, limit)
 
@@ -81,7 +72,8 @@ class Views(Content):
         """Show headline, table and pictures as outputs of a cell that need no trusted notebook."""
         from IPython.display import display
 
-        display({"text/markdown": self.markdown(), "text/plain": self.text()}, raw=True)  # type: ignore[no-untyped-call]
+        text = dict.fromkeys(("text/markdown", "text/plain"), self.markdown())
+        display(text, raw=True)  # type: ignore[no-untyped-call]
         for picture in filter(None, (self.pareto(), self.forest())) if len(self.run.result.flows) > 1 else ():
             display(picture)  # type: ignore[no-untyped-call]
 

@@ -61,13 +61,16 @@ def test_cheaper_is_not_shipped_while_a_loss_is_not_excluded(tmp_path, capsys):
     ]
     data = write_set(tmp_path / "set", 20)
     printed = terminal_text(play(data, tmp_path / "run", *flows, primary=["answer_f1", "llm_calls"]), capsys)
-    assert printed.startswith("Cheapest that is not shown worse: three ")
+    assert printed.startswith("Ship none yet; three is the cheapest that is not shown worse ")
     assert (
         "* for three against two: 50% fewer input tokens; 50% fewer calls" in printed
-        and "* ship none yet: the mean answer_f1 of three is lower, perhaps by chance (0." in printed
+        and "* the mean answer_f1 of three is lower, perhaps by chance (0." in printed
         and "this run excludes a loss above 0.249 in answer_f1 for three against the others" in printed
     )
-    assert "at least 79 more conversations to exclude a loss of 0.1 in answer_f1, if three is as good as two" in printed
+    plan = (
+        "at least 79 more conversations to exclude a loss of 0.1 in answer_f1 (20 so far), if three is as good as two"
+    )
+    assert plan in printed
 
 
 @pytest.mark.parametrize(("conversations", "ships"), [(20, False), (28, False), (29, True), (40, True)])
@@ -76,7 +79,7 @@ def test_equal_on_every_turn_is_shipped_from_29_conversations(tmp_path, capsys, 
     printed = terminal_text(play(write_set(tmp_path / "set", conversations), tmp_path / "run", *flows), capsys)
     assert printed.startswith("Ship two: 50% fewer input tokens, 50% fewer calls ") is ships
     assert ("a loss above 0.0" in printed) is ships
-    assert printed.startswith("Cheapest that is not shown worse: two ") is not ships
+    assert printed.startswith("Ship none yet; two is the cheapest that is not shown worse: a loss of 0.1 ") is not ships
     assert "this run excludes a loss above 0." in printed
 
 
@@ -85,6 +88,42 @@ def test_a_better_and_dearer_flow_and_a_cheaper_one_are_a_trade(tmp_path, capsys
     flows = [Answering("one", calls=lambda turn: 2), Answering("two", wrong=turns(200)[:20])]
     printed = terminal_text(play(data, tmp_path / "run", *flows), capsys)
     assert printed.startswith("Undecided, a trade: one is better in answer_f1, two is 50% fewer input tokens ")
+
+
+def test_what_a_run_could_miss_is_among_the_first_bullets_of_every_headline(tmp_path):
+    data, few = write_set(tmp_path / "set", 60), write_set(tmp_path / "few", 20)
+    cases = {
+        "cheapest": (few, [Answering("one", calls=lambda turn: 2), Answering("two", wrong=turns(5)[::2])]),
+        "ship": (data, [Answering("one", wrong=turns(1), calls=lambda turn: 2), Answering("two", wrong=turns(2)[2:])]),
+        "failing": (
+            few,
+            [Answering("one", wrong=turns(5)[::2]), Answering("two", failing=turns(9)), Answering("three")],
+        ),
+        "undecided": (few, [Answering("one", wrong=turns(5)), Answering("two", wrong=turns(10)[10:])]),
+    }
+    for kind, (data, flows) in cases.items():
+        verdict, _ = recommend(play(data, tmp_path / kind, *flows))
+        assert verdict.kind == kind
+        (position,) = (n for n, note in enumerate(verdict.notes) if note.startswith("This run could miss differences"))
+        assert position < 3 and "in answer_f1" in verdict.notes[position]
+        excluded = [n for n, note in enumerate(verdict.notes) if "excludes a loss above" in note]
+        assert all(position < other for other in excluded) and (excluded or kind not in ("cheapest", "ship"))
+    equal, _ = recommend(play(data, tmp_path / "equal", Answering("one"), Answering("two")))
+    assert not [note for note in equal.notes if "could miss" in note], "nothing differs"
+
+
+def test_what_would_decide_names_the_flow_that_is_still_open(tmp_path):
+    data = write_set(tmp_path / "set", 30)
+    cheap, rival = Answering("cheap", wrong=turns(5)[::2]), Answering("rival", calls=lambda turn: 2)
+    shown_worse = Answering("shown_worse", wrong=turns(30), calls=lambda turn: 2)
+    for number, flows in enumerate(([cheap, shown_worse, rival], [cheap, rival, shown_worse])):
+        verdict, _ = recommend(play(data, tmp_path / f"run{number}", *flows))
+        (plan,) = (note for note in verdict.notes if note.startswith("what would decide"))
+        assert plan.endswith("in answer_f1 (30 so far), if cheap is as good as rival")
+    failing = Answering("failing", failing=turns(30)[:20], calls=lambda turn: 2)
+    verdict, _ = recommend(play(data, tmp_path / "fails", cheap, failing, rival))
+    (plan,) = (note for note in verdict.notes if note.startswith("what would decide"))
+    assert plan.endswith("if cheap is as good as rival"), "a flow that fails is fixed first"
 
 
 @pytest.mark.parametrize("conversations", [5, 6])
@@ -107,10 +146,8 @@ def test_a_flow_that_fails_is_named_first_and_is_never_cheapest(tmp_path, capsys
     run = play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows)
     printed = terminal_text(run, capsys)
     assert printed.startswith("flaky fails 15 of 40 turns: fix it first ")
-    assert (
-        "without flaky: Cheapest that is not shown worse: steady" in printed or "without flaky: Ship steady" in printed
-    )
-    assert "without flaky: Cheapest that is not shown worse: flaky" not in printed and "Ship flaky" not in printed
+    assert "without flaky: Ship none yet; steady is the cheapest" in printed or "without flaky: Ship steady" in printed
+    assert "flaky is the cheapest" not in printed and "Ship flaky" not in printed
 
 
 @pytest.mark.parametrize(
@@ -138,7 +175,7 @@ def test_an_unusable_flow_is_not_shipped_beside_a_usable_one(tmp_path, capsys):
 def test_one_headline_opens_every_surface(tmp_path, capsys):
     flows = [Answering("one", calls=lambda turn: 2), Answering("two")]
     run = play(write_set(tmp_path / "set", 20), tmp_path / "run", *flows)
-    headline = "Cheapest that is not shown worse: two"
+    headline = "Ship none yet; two is the cheapest that is not shown worse: a loss of 0.1 by two is not excluded"
     assert recommend(run)[0].sentence == headline and recommend(run)[0].kind == "cheapest"
     assert main(["gate", str(run.path), "--baseline", str(tmp_path / "base.jsonl"), "--update"]) == 0
     capsys.readouterr()
@@ -158,8 +195,8 @@ def test_a_measure_of_a_step_ships_nothing_in_green(tmp_path, capsys, monkeypatc
     printed = terminal_text(
         play(data, tmp_path / "run", *flows, scorers=["./steps.py"], primary=["memory_restraint", "llm_calls"]), capsys
     )
-    assert printed.startswith("Cheapest that is not shown worse: right ")
-    assert "what would decide: a measure of the answer" in printed and "Ship" not in printed
+    assert printed.startswith("Ship none yet; right is the cheapest that is not shown worse: only a step or the cost ")
+    assert "what would decide: a measure of the answer" in printed and "Ship right" not in printed
 
 
 def test_the_measure_that_one_conversation_grades_would_decide(tmp_path, capsys, monkeypatch):
@@ -171,7 +208,7 @@ def test_the_measure_that_one_conversation_grades_would_decide(tmp_path, capsys,
     printed = terminal_text(
         play(data, tmp_path / "run", *flows, scorers=["answer", "./steps.py"], primary=primary), capsys
     )
-    assert printed.startswith("Cheapest that is not shown worse: cheap ")
+    assert printed.startswith("Ship none yet; cheap is the cheapest ")
     assert "what would decide: more conversations that grade memory_restraint, 1 conversation so far" in printed
 
 
@@ -204,7 +241,7 @@ def test_a_long_conversation_that_the_sample_left_out_keeps_a_flow_from_being_sh
     with (data / "conversations.jsonl").open("a") as file:
         file.write(json.dumps(long) + "\n")
     printed = terminal_text(play(data, tmp_path / "sample", *flows, limit=39), capsys)
-    assert not printed.startswith("Ship") and "this run excludes a loss above 0." in printed
+    assert printed.startswith("Ship none yet") and "this run excludes a loss above 0." in printed
 
 
 def dominations(tmp_path, conversations, *flows, **spec):
