@@ -167,7 +167,10 @@ class Content:
         return own | {"values": [*map(_brief, columns)]}
 
     def _replies(self) -> dict[str, Any]:
-        """Return deflated chunks of rows: question, expectations, and one reply or error per series."""
+        """Return deflated chunks of rows: question, expectations, one reply or error per series, and history.
+
+        History is the earlier turns of the data set that no flow answers.
+        """
         chunks: list[str] = []
         for limit in LENGTHS:
             chunks = [
@@ -186,7 +189,9 @@ class Content:
             question = row.user if row else question
             text = None if row is None else (row.reply.text if row.reply else row.error or "")
             replies.append(text if text is None or limit is None or len(text) <= limit else text[:limit] + " …")
-        return [question[:limit], [*expected(self.turn(key))], replies]
+        earlier = enumerate(self._expected[key[0]].turns[: key[1]] if key[0] in self._expected else [])
+        history = [[number, turn.user, *turn.reference_answers[:1]] for number, turn in earlier if not turn.scored]
+        return [question[:limit], [*expected(self.turn(key))], replies, history]
 
     def _causes_and_traces(self) -> dict[str, Any]:
         """Return the causes of all turns, and the deflated traces of the worst conversations, up to MAX_TRACE_BYTES.
@@ -247,10 +252,7 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "mode": result.mode,
         "status": result.status,
         "data": [f"{name} {entry['sha256'][:12]}" for name, entry in header["datasets"].items()],
-        "started": header.get("started", ""),
-        "commit": header.get("commit", ""),
-        "versions": [f"{name} {version}" for name, version in header.get("versions", {}).items()],
-        "machine": " ".join(map(str, header.get("machine", {}).values())),
+        "origin": {name: header.get(name, {}) for name in ("started", "commit", "versions", "machine")},
         "spec": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
         "has_expectations": bool(run.conversations),
     }
@@ -267,10 +269,11 @@ def _expected_kind(turn: Turn) -> str:
 def _causes_of(run: StoredRun, turns: Sequence[TurnRow], trace: Trace | None) -> Iterator[tuple[int, tuple[str, str]]]:
     """Yield turn, and kind and text of its cause, for poor turns, calls that are not recorded, and cut replies."""
     for each in causes(run, turns):
-        text = RULES[each.cause][1]
-        if each.cause in ("error", "cut off"):
+        kind, text = each.cause, RULES[each.cause][1]
+        if kind in ("error", "cut off"):
             text = shorten(each.why, 160)
-        kind = "did not search" if each.cause == "retrieval miss" and each.event is None else each.cause
+        if kind == "retrieval miss" and each.event is None:
+            kind, text = "did not search", "the answer is wrong, and the flow did not search the documents"
         yield each.turn, ("failed" if kind == "error" else kind, text)
     numbers = {row.turn for row in turns}
     for miss in recording_misses(trace) if trace else ():

@@ -153,11 +153,19 @@ function drawDivergence(a, b) {
   return h("div", { class: "divergence" }, h("b", {}, "First difference: "), text, differs ? drawDifference(difference(sides(a)[0], sides(b)[0])) : "");
 }
 
+// Draws the turns before a question, which may refer to them: folded if they are many. The last of `rows` is its own.
+function drawEarlier(rows, texts, drawn) {
+  const answered = rows.slice(0, -1).map((row, i) => [D.rows.turn[row], texts[i][0], ...drawn.map((one) => `${drawn.length > 1 ? `${D.flows[D.series[one].flow]}: ` : ""}${texts[i][2][one] || "(no reply)"}`)]);
+  const lines = [...texts.at(-1)[3], ...answered].sort(([a], [b]) => a - b).map(([turn, asked, ...replies]) => h("div", {}, h("p", {}, h("small", {}, `turn ${turn + 1}: `), asked), replies.filter(Boolean).map((reply) => h("p", { class: "note" }, reply))));
+  return lines.length ? h("div", { class: "earlier" }, folded(`${lines.length} earlier turn${lines.length > 1 ? "s" : ""} of this conversation`, lines.length <= 2, lines)) : "";
+}
+
 async function openDrawer(row, one, beside = "") {
   if (!drawer.open) opener = document.activeElement;
   Object.assign(opened, { row, series: one, beside, errors: [] });
   const number = D.rows.conversation[row], turn = D.rows.turn[row], name = D.rows.conversations[number];
-  const [[asked, expected, replies], trace] = await Promise.all([textOf(row), traceOf(number)]);
+  const rows = all(row + 1).filter((each) => D.rows.conversation[each] === number);
+  const [texts, trace] = await Promise.all([Promise.all(rows.map(textOf)), traceOf(number)]), [asked, expected, replies] = texts.at(-1);
   opened.errors = replies.filter(Boolean);
   const drawn = [one, ...(beside === "" ? [] : [+beside])];
   const options = all(D.series.length).filter((each) => at(D.series[each].has_turn, row)).map((each) => [each, D.flows[D.series[each].flow] + (D.series[each].epoch ? `, epoch ${D.series[each].epoch}` : "")]);
@@ -184,6 +192,6 @@ async function openDrawer(row, one, beside = "") {
     body.append(...drawn.map((each, k) => h("div", { class: "group" }, (groups[k][i] || []).map((event) => drawStep(event, { begin: begins[k], seconds }, previous(each), trace.relevant[turn], i === parts)))));
   }
   if (drawn.length > 1 && parts == null && trace) body.append(h("p", { class: "divergence" }, "All steps are equal."));
-  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), h("p", { class: "asked" }, asked), h("div", { class: "expected" }, expected.map((line) => h("p", {}, line))), body);
+  drawer.replaceChildren(h("div", { class: "sticky" }, h("h2", {}, `${name} · turn ${turn + 1}`), bar), drawEarlier(rows, texts, drawn), h("p", { class: "asked" }, asked), h("div", { class: "expected" }, expected.map((line) => h("p", {}, line))), body);
   if (!drawer.open) { drawer.showModal(); drawer.querySelector("select").focus(); }
 }

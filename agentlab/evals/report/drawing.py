@@ -151,7 +151,9 @@ def forest(content: Content, pairs: Sequence[FlowPair], *, primary: bool = True)
         parts.append(_line(middle, top + 6, middle, y + 4, SOFT))
     units = f"longest bars: {edges[True]:.2g} for scores, {edges[False]:.0%} for costs; amber: shown, but crosses 0"
     parts += [_text(middle, y + 22, DIRECTIONS, SOFT, "middle"), _text(0, y + 46, units, SOFT)]
-    title = f"{sum(d.is_shown for d, *_ in rows)} of {len(rows)} differences are shown by a test"
+    shown = [([d.is_shown for d, *_ in rows if d.measure.is_bounded is score], score) for score in (True, False)]
+    counts = [f"{sum(own)} of {len(own)} {'scores' if score else 'costs'}" for own, score in shown if own]
+    title = f"Differences shown by a test: {', '.join(counts)}"
     return Picture(title, _svg(title, content.caption, y + 68, parts), "\n".join(map(escape_block, lines)))
 
 

@@ -2,7 +2,7 @@
 // during scrolling, and their texts are inflated then.
 const BATCH = 16, AHEAD = 280;
 const FILTERS = [["all", "all turns"], ["failed", "failed turns"], ["flipped", "right in one, wrong in another"], ["disagree", "flows disagree"], ["reply cut", "turns with cut replies"], ["not recorded", "turns not recorded"]];
-const WEAKEST = 3, LEAST_GRADED = 5;
+const WEAKEST = 3, LEAST_GRADED = 5, LEAST_CONVERSATIONS = 3;
 let qualities = [], primary = [], failedAt = -1, struck = {};
 const indexOf = (name) => D.measures.findIndex((measure) => measure.name === name);
 const isStruck = (rows, row) => rows && rows.has(row) && chosen().some((flow) => rows.get(row).has(flow));
@@ -62,7 +62,7 @@ function matches(row) {
 const byOrder = (a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
 function orderedRows(flows) {
   const isPlayed = (row) => flows.some((flow) => seriesOf[flow].some((one) => at(D.series[one].has_turn, row)));
-  const failed = (row) => flows.some((flow) => struck.failed?.get(row)?.has(flow));
+  const failed = (row) => flows.some((flow) => isFailed(flow, row));
   return all(D.rows.turn.length).filter((row) => isPlayed(row) && matches(row)).map((row) => {
     const values = flows.map((flow) => cell(flow, row, state.measure)).filter((value) => value != null), low = Math.min(...values), high = Math.max(...values);
     return [failed(row) ? 0 : 1, !values.length ? 9 : D.measures[state.measure].higher ? low : -high, values.length ? low - high : 0, row];
@@ -70,12 +70,15 @@ function orderedRows(flows) {
 }
 
 const matchingRows = () => orderedRows(chosen()).sort(byOrder).map((each) => each[3]);
-const worstRow = (flow) => orderedRows([flow]).reduce((worst, each) => (worst && byOrder(worst, each) < 0 ? worst : each), null)?.[3];
+const isFailed = (flow, row) => Boolean(struck.failed?.get(row)?.has(flow));
+const nameOf = (row) => `${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`;
+// The turn of a flow with the lowest score among those with a reply.
+const worstRow = (flow) => orderedRows([flow]).filter((each) => !isFailed(flow, each[3])).reduce((worst, each) => (worst && byOrder(worst, each) < 0 ? worst : each), null)?.[3];
 let worstOf = null;
-function worstTurn(flow) {
-  const row = worstOf[flow];
-  if (row == null) return "";
-  return h("button", { type: "button", class: "to-trace", onclick: () => openDrawer(row, seriesOf[flow].find((one) => at(D.series[one].has_turn, row))) }, `${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`);
+function traceButton(flow, row, text, label) {
+  const playedIn = (one) => at(D.series[one].has_turn, row), failedIn = (one) => at(D.series[one].values[failedAt], row);
+  const own = seriesOf[flow].filter(playedIn), one = own.find((each) => Boolean(failedIn(each)) === isFailed(flow, row)) ?? own[0];
+  return h("button", { type: "button", class: "to-trace", "aria-label": label, onclick: () => openDrawer(row, one) }, text);
 }
 
 const onlyFlows = () => state.flows.size > 0 && h("p", { class: "only" }, `Only ${[...state.flows].map((flow) => D.flows[flow]).join(" and ")} below; ${D.flows.length - state.flows.size} hidden. `, h("button", { type: "button", onclick: () => { state.flows.clear(); render(); } }, "all flows"));
@@ -85,49 +88,60 @@ function drawTop() {
   byId("head").replaceChildren(h("h1", {}, D.title), h("p", {}, `${D.rows.conversations.length} conversations, ${D.rows.turn.length} turns x ${D.flows.length} flows; ${[...new Set(D.runs.map((each) => each.model))].join(" and ")}, ${run.mode === "replay" ? "replay of recorded answers" : run.mode}`), onlyFlows() || "");
   const v = D.verdict, listed = (notes) => h("ul", {}, notes.map((note) => h("li", {}, note)));
   worstOf ||= D.flows.map((_, flow) => worstRow(flow));
-  const titles = ["flow", v.measure ? `right, of graded turns: ${v.measure} of .5 or more` : "right", "mean score, 0 to 1 [95 % interval]", "failed", "cost a turn", "seconds a turn", `verdict${primary.length ? `, by ${primary.map((m) => D.measures[m].title).join(", ")}` : ""}`, "a turn with the lowest score"];
-  const cells = (row, flow) => [row[1] + (row[2].match(/ \(\d+ not decided\)/) || ""), row[2].replace(/ \(\d+ not decided\)/, ""), ...row.slice(3, 5), row[7], row.at(-1), worstTurn(flow)].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
+  const titles = ["flow", "right", "mean score [95 % interval]", "failed", "cost a turn", "seconds a turn", `verdict${primary.length ? `, by ${primary.map((m) => D.measures[m].title).join(", ")}` : ""}`, "a reply with the lowest score"];
+  const failures = (flow, text) => { const row = [...(struck.failed || new Map()).keys()].find((each) => isFailed(flow, each)); return row == null ? text : traceButton(flow, row, text, `${text} failed: trace of ${nameOf(row)}`); };
+  const cells = (row, flow) => [row[1], row[2], failures(flow, row[3]), row[4], row[7], row.at(-1), worstOf[flow] == null ? "" : traceButton(flow, worstOf[flow], nameOf(worstOf[flow]))].map((content, i) => h("td", { class: i ? "" : "right", "data-title": titles[i + 1] }, content));
   const table = h("table", { "data-roving": true }, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
-    h("tbody", {}, v.numbers.map((row, flow) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row, flow)))));
+    h("tbody", {}, v.numbers.map((row) => [row, D.flows.indexOf(row[0])]).map(([row, flow]) => h("tr", {}, h("th", { scope: "row" }, flowName(flow)), cells(row, flow)))));
   byId("verdict").className = v.kind;
-  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence${v.notes.slice(3).some((note) => note.includes("could miss")) ? ", and what this run could miss" : ""}`), listed(v.notes.slice(3))) : "");
+  byId("verdict").replaceChildren(h("p", { class: "says" }, v.sentence), v.numbers.length ? h("div", { class: "scroll" }, table) : "", h("p", { class: "note" }, v.legend), listed(v.notes.slice(0, 3)), v.notes.length > 3 ? h("details", {}, h("summary", {}, `${v.notes.length - 3} more lines of evidence`), listed(v.notes.slice(3))) : "");
 }
 
-// The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean), those of the
-// answer measure first. Not a test.
+// The slices in which a flow is furthest behind the best other flow (one flow: behind its own mean), in the measure
+// behind `right` or a primary one. Not a test.
 function weakest() {
   const spots = [];
   for (const m of new Set([D.axis, ...(primary.length ? primary : qualities)]))
     for (const name of Object.keys(D.rows.slices))
       for (const [value, inside] of rowsBy(name)) {
-        if (2 * inside.length > D.rows.turn.length || new Set(inside.map((row) => D.rows.conversation[row])).size < 3) continue;
+        if (2 * inside.length > D.rows.turn.length || new Set(inside.map((row) => D.rows.conversation[row])).size < LEAST_CONVERSATIONS) continue;
         const graded = all(D.flows.length).map((flow) => inside.map((row) => cell(flow, row, m)).filter((v) => v != null));
         const means = graded.map((values) => (values.length < LEAST_GRADED ? null : values.reduce((a, b) => a + b) / values.length));
         means.forEach((own, flow) => {
           if (own == null || !value) return;
           const [best] = all(D.flows.length).filter((other) => other !== flow && means[other] != null).sort((a, b) => means[b] - means[a]);
           const gap = (D.flows.length > 1 ? means[best] : mean(all(D.rows.turn.length).map((row) => cell(flow, row, m)))) - own;
-          if (gap >= 0.2) spots.push({ m, name, value, flow, best, own, gap, size: graded[flow].length, failed: inside.filter((row) => struck.failed?.get(row)?.has(flow)).length });
+          if (gap >= 0.2) spots.push({ m, name, value, inside, flow, best, own, gap, size: graded[flow].length, failed: inside.filter((row) => isFailed(flow, row)).length });
         });
       }
-  spots.sort((a, b) => (b.m === D.axis) - (a.m === D.axis) || b.gap - a.gap || b.size - a.size);
+  spots.sort((a, b) => b.gap - a.gap || b.size - a.size);
   const seen = new Set();
   return spots.filter((spot) => { const key = `${spot.m} ${spot.flow}`; return !seen.has(key) && seen.add(key); }).slice(0, WEAKEST);
 }
+
+// A question of a group: the names of groups are those of the data set.
+function example(row) {
+  const words = h("span", {}, "…");
+  textOf(row).then(([asked]) => { words.textContent = `such as "${asked.length > 40 ? `${asked.slice(0, 40).replace(/\s+\S*$/, "")} …` : asked}";`; });
+  return words;
+}
+
+// How many of the replies with a cause are right all the same.
+const rightOf = (cause, count) => (count ? (cause.kind === "reply cut" ? `, ${count} of them right` : ` and ${count} right`) : "");
 
 function drawTrouble() {
   const pick = (change) => () => { Object.assign(state, { show: "all", cause: "", slice: "" }, change); state.flows = new Set(change.flows || []); render(); byId("matrix-title").scrollIntoView(); };
   const replies = D.series.reduce((sum, one) => sum + all(D.rows.turn.length).filter((row) => at(one.has_turn, row)).length, 0);
   const buttons = D.causes.slice(0, 12).map((cause, i) => {
-    const counts = all(D.flows.length).map((flow) => cause.at.filter(([f]) => f === flow)).map((own, flow) => [flow, own.length, own.filter(([, row]) => cell(flow, row, D.axis) >= 0.5).length]).filter(([, count]) => count);
-    const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name;
-    const label = `${words}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
+    const counts = all(D.flows.length).map((flow) => [flow, cause.counted.filter(([f]) => f === flow).length]).filter(([, count]) => count);
+    const words = cause.at.length > 1 ? cause.name.replace("reply", "replies") : cause.name, right = rightOf(cause, cause.right.length);
+    const label = `${words}${right}: ${cause.text}; ${counts.map(([flow, count]) => `${D.flows[flow]} ${count}`).join(", ")}`;
     // The text of a rule is long and always the same; an error needs its text.
-    return h("button", { type: "button", class: cause.kind === "reply cut" ? "cause noted" : "cause", title: label, "aria-label": `${cause.at.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.at.length} ${words}`), ["failed", "not recorded", "cut off"].includes(cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count, right]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), right ? `${count} (${right} right)` : count))));
+    return h("button", { type: "button", class: cause.kind === "reply cut" ? "cause noted" : "cause", title: label, "aria-label": `${cause.counted.length} ${label}`, onclick: pick({ cause: String(i) }) }, h("b", {}, `${cause.counted.length} ${words}`), h("small", {}, right), ["failed", "not recorded", "cut off"].includes(cause.kind) ? ` ${cause.text}` : "", h("small", {}, counts.map(([flow, count, right]) => h("span", { class: flowClass(flow) }, h("i", { class: "dot" }), count))));
   });
-  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, `${spot.size} graded turns${spot.failed ? `, ${spot.failed} failed` : ""}; ${number(spot.gap, D.measures[spot.m])} behind ${spot.best == null ? "its mean" : D.flows[spot.best]}`)));
+  const weak = weakest().map((spot) => h("button", { type: "button", class: "weak", onclick: pick({ slice: JSON.stringify([spot.name, spot.value]), measure: spot.m, flows: spot.best == null ? [] : [spot.best, spot.flow] }) }, flowName(spot.flow), h("b", {}, ` ${D.measures[spot.m].title} ${number(spot.own, D.measures[spot.m])}`), ` where ${spot.name}: ${spot.value} `, h("small", {}, example(spot.inside[0]), ` ${spot.size} graded turns${spot.failed ? `, ${spot.failed} failed` : ""}; ${number(spot.gap, D.measures[spot.m])} behind ${spot.best == null ? "its mean" : D.flows[spot.best]}`)));
   const none = h("p", { class: "fine" }, "No turn failed, no reply was cut, no call is missing.");
-  byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, `What went wrong, of ${replies} replies`), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, "Worst groups (not tested):"), weak) : "");
+  byId("trouble").replaceChildren(h("div", { class: "strip", "data-roving": true }, h("h2", {}, `What went wrong, of ${replies} replies`), D.causes.length ? buttons : none, D.causes.length > 12 ? h("p", { class: "note" }, `and ${D.causes.length - 12} more causes, in the filter below`) : ""), weak.length ? h("div", { class: "strip", "data-roving": true }, h("span", { class: "note" }, `Worst groups (not tested; of ${LEAST_GRADED} graded turns in ${LEAST_CONVERSATIONS} conversations or more):`), weak) : "");
 }
 
 function drawSlices() {
@@ -160,6 +174,12 @@ function drawFilters() {
     slices.length ? select("slice", [["", "all"], ...slices], state.slice, (v) => set({ slice: v })) : ""));
 }
 
+// The replies with a cause in the rows and flows below, counted as its chip counts them.
+function repliesWith(cause) {
+  const rows = new Set(rowsFound), flows = new Set(chosen()), below = (each) => each.filter(([flow, row]) => rows.has(row) && flows.has(flow)).length, count = below(cause.counted);
+  return `${count} repl${count === 1 ? "y" : "ies"}${rightOf(cause, below(cause.right))}`;
+}
+
 let rowsFound = [], rowsDrawn = 0, body = null, watcher = null;
 function drawMatrix() {
   rowsFound = matchingRows();
@@ -172,7 +192,7 @@ function drawMatrix() {
   const table = h("div", { class: flows.length < 5 ? "few" : "", role: "table", "aria-label": "Turns by flows" }, top, across);
   table.style.setProperty("--flows", flows.length);
   const end = h("p", { class: "end" });
-  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].name}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
+  const counted = h("p", { class: "note", "aria-live": "polite" }, `${rowsFound.length} of ${D.rows.turn.length} turns, worst ${D.measures[state.measure].title} first. Arrow keys move through the replies, Enter opens a trace.`, state.cause !== "" ? ` Only ${D.causes[state.cause].name}, in ${repliesWith(D.causes[state.cause])}: ${D.causes[state.cause].text}.` : "", D.replies_cut_at ? ` Replies are truncated to ${D.replies_cut_at} characters to keep the page small; \`agentlab show\` prints them in full.` : "", D.runs.every((run) => run.has_expectations) ? "" : " No expectations shown: the data set is missing or has changed.");
   byId("matrix").replaceChildren(...[onlyFlows(), counted, table, end].filter(Boolean));
   watcher?.disconnect();
   watcher = new IntersectionObserver((seen) => { if (seen.some((entry) => entry.isIntersecting)) more(end); }, { rootMargin: "800px" });
@@ -252,6 +272,6 @@ function moveInGroup(event) {
 }
 
 function drawOrigin() {
-  const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ["started", run.started], ["commit", run.commit], ["versions", run.versions.join(", ")], ["machine", run.machine]].filter(([, text]) => text);
+  const facts = (run) => [["folder", run.path], ["model", `${run.model}, ${run.mode}, ${run.status}`], ["data", run.data.join(", ")], ...Object.entries(run.origin).map(([name, facts]) => [name, typeof facts === "string" ? facts : Object.entries(facts).map(([key, value]) => (name === "versions" ? `${key} ${value}` : value)).join(name === "versions" ? ", " : " ")])].filter(([, text]) => text);
   byId("origin").replaceChildren(...D.runs.map((run) => h("div", {}, h("h3", {}, run.id), h("dl", {}, facts(run).map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])), h("details", {}, h("summary", {}, "the spec: save it as spec.yaml, and ", h("code", {}, "agentlab run spec.yaml"), " repeats the run"), h("pre", {}, run.spec)))), h("p", {}, "This page: ", h("code", {}, D.command), ` · agentlab ${D.agentlab}`));
 }

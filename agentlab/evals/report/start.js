@@ -28,8 +28,12 @@ function derive() {
     cause.name = cause.kind;
     if (cause.kind === "reply cut") [cause.name, cause.text] = [`reply cut ${cause.text}`, "max_tokens ended it"];
     cause.rows = new Map();
+    // A right reply with a wrong step is no bad reply; a cut reply counts either way.
+    cause.right = cause.at.filter(([flow, row]) => D.verdict.measure && cell(flow, row, D.axis) >= 0.5);
+    cause.counted = cause.kind === "reply cut" ? cause.at : cause.at.filter((each) => !cause.right.includes(each));
     for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
   }
+  D.causes.sort((a, b) => (a.kind === "reply cut") - (b.kind === "reply cut") || b.counted.length - a.counted.length);
 }
 
 function draw() {
