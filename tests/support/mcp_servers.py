@@ -14,9 +14,9 @@ from typing import Any
 
 from agentlab.tools.mcp.client import McpServer
 from agentlab.tools.mcp.tool_manager import ToolManager
-from support import mcp_server
+from support import mcp_file_server, mcp_server
 
-SERVER = Path(mcp_server.__file__)
+SERVER, FILE_SERVER = Path(mcp_server.__file__), Path(mcp_file_server.__file__)
 OURS = {"command": sys.executable, "args": [str(SERVER)]}
 ALL = [
     *("add", "echo", "person", "fail", "everything", "picture", "long", "count", "steps", "wait", "hang", "die"),
@@ -53,18 +53,20 @@ async def has_ended(pid: int) -> bool:
 
 
 class OverHttp:
-    """Our server on a port of this machine, in a process that can be ended and started again."""
+    """A server of ours on a port of this machine, in a process that can be ended and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: Path = SERVER) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._folder = folder
+        self._folder, self._server = folder, server
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen([sys.executable, str(SERVER), "--http", str(self.port)], cwd=self._folder)
+        self._process = subprocess.Popen(
+            [sys.executable, str(self._server), "--http", str(self.port)], cwd=self._folder
+        )
         for _ in range(1_500):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return
