@@ -137,7 +137,7 @@ class ThoughtFilter:
 
     def feed(self, piece: str) -> str:
         """Return the visible text that `piece` adds."""
-        if self._is_begun and not (self._held or "<" in piece or "[" in piece or piece[-1:].isspace()):
+        if self._is_begun and not (self._held or "<" in piece or "[" in piece):
             return piece
         self._held += "" if self._is_over else piece
         if self._is_over or not (self._is_begun or self._begins(piece)):
@@ -146,7 +146,7 @@ class ThoughtFilter:
         mark, undecided = _ONLY_WHOLE.search(text), _UNDECIDED.search(text, max(0, len(text) - MAX_UNDECIDED))
         self._is_over = mark is not None
         end = min(each.start() for each in (mark, undecided) if each)
-        end = max(len(text[:end].rstrip()), end - MAX_UNDECIDED)
+        end = len(text[:end].rstrip()) if end < len(text) else end
         self._held = text[end:]
         return text[:end]
 

@@ -124,7 +124,7 @@ def test_no_split_of_a_stream_shows_a_fragment_of_a_mark(text, cuts):
     visible, final = "", split_tool_markup(split_thought(text)[0])[0]
     for begin, end in itertools.pairwise(places):
         visible += stream.feed(text[begin:end])
-        assert final.startswith(visible)
+        assert final.startswith(visible.rstrip())
 
 
 @pytest.mark.parametrize("text", STREAMED)
@@ -133,17 +133,17 @@ def test_a_stream_of_single_characters_shows_no_fragment_of_a_mark(text):
     final = split_tool_markup(split_thought(text)[0])[0]
     for character in text:
         visible += stream.feed(character)
-        assert final.startswith(visible)
+        assert final.startswith(visible.rstrip())
 
 
 def test_what_is_held_back_is_the_shortest_end_that_may_be_a_mark():
     stream = ThoughtFilter()
-    assert [stream.feed(piece) for piece in ("3 <", " 4 and <b", ">7</b", "> end", " here")] == [
+    assert [stream.feed(piece) for piece in ("3 <", " 4 and <b", ">7</b", "> end ", "here")] == [
         "3",
         " < 4 and",
         " <b>7",
-        "</b> end",
-        " here",
+        "</b> end ",
+        "here",
     ]
 
 
@@ -152,6 +152,6 @@ def test_what_is_held_back_is_the_shortest_end_that_may_be_a_mark():
 def test_a_growing_text_never_shows_a_thought_that_it_opens(text, size):
     stream = ThoughtFilter()
     message = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))
-    expected = split_thought(text)[0].rstrip()
+    expected = split_thought(text)[0]
     opens = text.lstrip()[:1] in "<[◁" and "`" not in text  # a mark in quotes is known only once all has come
     assert message == expected or not opens
