@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             Answering("broken", failing=[(f"c{c:02}", t) for c in range(9) for t in range(2)]),
         ]
         runs["fails"] = play(write_set(folder / "set", 9), folder / "fails", *flows)
-        data = write_set(folder / "history", 6, turns=3)
+        data = write_set(folder / "history", 6, turns=6)
         lines = (data / "conversations.jsonl").read_text()
         first = '{"user": "c00 0", "reference_answers": ["blue"]'
         assert first in lines
@@ -75,12 +75,12 @@ def test_a_cause_counts_bad_replies_and_what_it_opens_counts_alike(show):
     assert sum(map(int, chips[0].locator(".flow").all_inner_texts())) == bad
     chips[0].click()
     note = page.inner_text("#matrix .note")
-    assert f"Only wrong tool, in {bad} replies and {right} right:" in note
+    assert f"Only wrong tool, in {bad} bad replies and {right} right:" in note
     plain = next(chip for chip in page.locator("#trouble .cause").all() if "unsupported claim" in chip.inner_text())
     count = numbers(plain.inner_text())[0]
     assert "right" not in plain.inner_text()
     plain.click()
-    assert f"Only unsupported claim, in {count} replies:" in page.inner_text("#matrix .note")
+    assert f"Only unsupported claim, in {count} bad replies:" in page.inner_text("#matrix .note")
 
 
 def test_worst_groups_are_those_with_the_largest_gaps_over_all_measures(show):
@@ -113,9 +113,9 @@ def test_the_worst_reply_of_a_failing_flow_is_a_reply_and_its_failures_are_linke
 
 
 def test_earlier_turns_are_above_the_question(show):
-    page = show("assistant")
-    for number, is_open in ((1, None), (2, True), (3, True), (4, False)):
-        page.get_by_role("button", name=f"Trace of discord, assistant-003 turn {number}", exact=True).click()
+    page = show("history")
+    for number, is_open in ((1, None), (2, True), (4, True), (5, False)):
+        page.get_by_role("button", name=f"Trace of one, c01 turn {number}", exact=True).click()
         page.wait_for_selector("dialog[open] h2")
         earlier = page.locator("dialog .earlier")
         assert earlier.count() == (is_open is not None)
@@ -123,7 +123,7 @@ def test_earlier_turns_are_above_the_question(show):
             assert earlier.locator("div > p:first-child").count() == number - 1
             assert (earlier.locator("details[open]").count() == 1) is is_open, "folded if they are many"
             assert earlier.bounding_box()["y"] < page.locator("dialog > .asked").bounding_box()["y"]
-            assert earlier.locator("p").first.text_content().startswith("turn 1: ")
+            assert earlier.locator("p").first.text_content().startswith("turn 1: c01 0")
         page.keyboard.press("Escape")
 
 

@@ -157,7 +157,7 @@ function drawDivergence(a, b) {
 function drawEarlier(rows, texts, drawn) {
   const answered = rows.slice(0, -1).map((row, i) => [D.rows.turn[row], texts[i][0], ...drawn.map((one) => `${drawn.length > 1 ? `${D.flows[D.series[one].flow]}: ` : ""}${texts[i][2][one] || "(no reply)"}`)]);
   const lines = [...texts.at(-1)[3], ...answered].sort(([a], [b]) => a - b).map(([turn, asked, ...replies]) => h("div", {}, h("p", {}, h("small", {}, `turn ${turn + 1}: `), asked), replies.filter(Boolean).map((reply) => h("p", { class: "note" }, reply))));
-  return lines.length ? h("div", { class: "earlier" }, folded(`${lines.length} earlier turn${lines.length > 1 ? "s" : ""} of this conversation`, lines.length <= 2, lines)) : "";
+  return lines.length ? h("div", { class: "earlier" }, folded(`${lines.length} earlier turn${lines.length > 1 ? "s" : ""} of this conversation`, lines.length <= 3, lines)) : "";
 }
 
 async function openDrawer(row, one, beside = "") {

@@ -94,7 +94,8 @@ def pareto(content: Content, x_name: str, y_name: str) -> Picture:
     best = max((signs[1] * b[0] for *_, b in drawn), default=0.0)
     leaders = " = ".join(name for _, name, _, b in drawn if round(signs[1] * b[0] - best, 3) == 0)
     most = "Highest" if y.better == "higher" else "Lowest"
-    title = f"{most} mean {y.title}: {leaders}, {abs(best):.3g}" if drawn else f"{y.title} against {x.title}"
+    digits = ".2f" if y.is_bounded else ".3g"
+    title = f"{most} mean {y.title}: {leaders}, {abs(best):{digits}}" if drawn else f"{y.title} against {x.title}"
     return Picture(title, _svg(title, content.caption, height, parts), "\n".join(map(escape_block, lines)))
 
 

@@ -177,7 +177,7 @@ function drawFilters() {
 // The replies with a cause in the rows and flows below, counted as its chip counts them.
 function repliesWith(cause) {
   const rows = new Set(rowsFound), flows = new Set(chosen()), below = (each) => each.filter(([flow, row]) => rows.has(row) && flows.has(flow)).length, count = below(cause.counted);
-  return `${count} repl${count === 1 ? "y" : "ies"}${rightOf(cause, below(cause.right))}`;
+  return `${count} ${cause.kind === "reply cut" ? "" : "bad "}repl${count === 1 ? "y" : "ies"}${rightOf(cause, below(cause.right))}`;
 }
 
 let rowsFound = [], rowsDrawn = 0, body = null, watcher = null;
