@@ -149,16 +149,14 @@ class RunFolder:
     def ledger_writer(self, trace: Trace) -> Callable[[Trace, Event], None]:
         """Return a listener that writes the events of a trace into the ledger, in their order.
 
-        A live event is written at once. Replayed events cost nothing, so they wait for the row of their turn.
+        A paid event is written at once, after those before it. Others cost nothing, so they wait for the next one or
+        for the row of their turn.
         """
-        encoder, replays = LedgerEncoder(trace), False
+        encoder = LedgerEncoder(trace)
 
         def write(_: Trace, event: Event) -> None:
-            nonlocal replays
-            if event.is_billable:
-                replays = event.origin == "replay"
             self._waiting += encoder.of(event)
-            if not replays:
+            if event.is_billable and event.origin != "replay":
                 self.flush()
 
         return write
