@@ -75,7 +75,7 @@ def split_thought(text: str, *, is_split: bool = False, is_whole: bool = True) -
 
 
 def _without_end_tokens(text: str) -> str:
-    mark = _END_TOKENS.search(text, max(0, len(text) - 200))
+    mark = _END_TOKENS.search(text, max(0, len(text) - 200)) if text.rstrip()[-1:] == ">" else None
     if mark is None or _is_code(text, mark.start()) or ("<s>" in text and "</s>" in mark[0]):
         return text
     before = text[: mark.start()]
@@ -137,7 +137,7 @@ class ThoughtFilter:
 
     def feed(self, piece: str) -> str:
         """Return the visible text that `piece` adds."""
-        if self._is_begun and not (self._held or "<" in piece or "[" in piece):
+        if self._is_begun and not self._held and "<" not in piece and "[" not in piece:
             return piece
         self._held += "" if self._is_over else piece
         if self._is_over or not (self._is_begun or self._begins(piece)):

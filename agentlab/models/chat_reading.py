@@ -338,9 +338,12 @@ def read_chunks(events: Sequence[bytes]) -> Iterable[Chunk | dict[str, Any]]:
         chunks = _decode_chunks(b"[%b]" % b",".join(events))
     except ValueError:
         chunks = []
-    is_usual = len(chunks) == len(events) and all(chunk.choices or chunk.usage for chunk in chunks)
-    if is_usual and not any(chunk.error or chunk.base_resp for chunk in chunks):
-        return chunks
+    for chunk in chunks:
+        if chunk.error or chunk.base_resp or not (chunk.choices or chunk.usage):
+            break
+    else:
+        if len(chunks) == len(events):
+            return chunks
     # Servers send some things that msgspec refuses: NaN, half a surrogate pair, bytes that are no UTF-8.
     return (chunk for data in events for chunk in _read_slowly(data))
 
