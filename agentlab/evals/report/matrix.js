@@ -72,8 +72,9 @@ function orderedRows(flows) {
 const matchingRows = () => orderedRows(chosen()).sort(byOrder).map((each) => each[3]);
 const isFailed = (flow, row) => Boolean(struck.failed?.get(row)?.has(flow));
 const nameOf = (row) => `${D.rows.conversations[D.rows.conversation[row]]} turn ${D.rows.turn[row] + 1}`;
-// The turn of a flow with the lowest score among those with a reply.
-const worstRow = (flow) => orderedRows([flow]).filter((each) => !isFailed(flow, each[3])).reduce((worst, each) => (worst && byOrder(worst, each) < 0 ? worst : each), null)?.[3];
+// The turn of a flow with the lowest score among those with a reply; if several have it, one with a trace.
+const hasTrace = (row) => Boolean(D.traces[D.rows.conversation[row]]);
+const worstRow = (flow) => orderedRows([flow]).filter((each) => !isFailed(flow, each[3])).map(([failed, low, , row]) => [failed, low, hasTrace(row) ? 0 : 1, row]).reduce((worst, each) => (worst && byOrder(worst, each) < 0 ? worst : each), null)?.[3];
 let worstOf = null;
 function traceButton(flow, row, text, label) {
   const playedIn = (one) => at(D.series[one].has_turn, row), failedIn = (one) => at(D.series[one].values[failedAt], row);

@@ -30,7 +30,8 @@ function derive() {
     cause.rows = new Map();
     // A right reply with a wrong step is no bad reply; a cut reply counts either way.
     cause.right = cause.at.filter(([flow, row]) => D.verdict.measure && cell(flow, row, D.axis) >= 0.5);
-    cause.counted = cause.kind === "reply cut" ? cause.at : cause.at.filter((each) => !cause.right.includes(each));
+    const right = new Set(cause.right);
+    cause.counted = cause.kind === "reply cut" ? cause.at : cause.at.filter((each) => !right.has(each));
     for (const [flow, row] of cause.at) for (const map of [rows, cause.rows]) map.set(row, (map.get(row) || new Set()).add(flow));
   }
   D.causes.sort((a, b) => (a.kind === "reply cut") - (b.kind === "reply cut") || b.counted.length - a.counted.length);
