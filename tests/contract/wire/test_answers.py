@@ -77,6 +77,28 @@ async def test_each_form_has_its_one_meaning(form):
     assert form["stopped"] in noticed if "stopped" in form else not noticed
 
 
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if form["form"].startswith("text-") and "chunks" in form], ids=lambda f: f["form"]
+)
+async def test_a_session_shows_no_fragment_of_a_mark_in_a_stream_of_characters(form):
+    characters = "".join(choice["delta"].get("content", "") for choice in form["chunks"])
+    response = {"deltas": [{"content": character} for character in characters], "finish": "stop"}
+    async with AsyncExitStack() as stack:
+        fake = await stack.enter_async_context(serving(lambda body: response))
+        model = connect("m", base_url=fake.base_url, api_key="key-of-a-test")
+        stack.push_async_callback(model.close)
+        session = session_over(rag_only, model)
+        rendered: list[str] = []
+        states: list[str] = []
+        session.stream.on("reply_text", lambda item: (rendered.append(item.text), states.append("".join(rendered))))
+        session.stream.on("reply_taken_back", lambda item: rendered.clear())
+        completion = await session.complete("How many?", tools=TOOLS)
+    assert (completion.text, completion.thought) == (form["text"], form.get("thought", ""))
+    assert "".join(rendered) == completion.text
+    # Only a second answer shows that the tags of the first one belong to the text.
+    assert all(completion.text.startswith(state.rstrip()) or "two-answers" in form["form"] for state in states)
+
+
 @pytest.mark.parametrize("size", [1, 97])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["form"])
 def test_packets_that_are_cut_anywhere_change_nothing(form, size):
