@@ -5,10 +5,10 @@ read_reply("The documents do not say.", votes).verdict           # "declines": w
 read_reply("Luis, 42.").verdict                                  # "answers"
 read_reply("Das steht nirgends.").verdict                        # "not decided": no embedder for German
 
-`refusal.yaml` has the phrases of ten languages, and weights that turn the wording and the vector of a sentence into
-evidence. A reply is decided if the mean of its sentences is clear; an English one declines only with a phrase that
-refuses. Without an embedder wording alone decides English replies. `evals/bench/labels.py` measures the verdicts by
-language and makes the list of languages that decide; `evals/bench/refusal_weights.py` makes the weights.
+`refusal.yaml` has phrases of ten languages that refuse, and weights of them, of words, of pairs of words and of an
+embedder's vectors. Their sum is the evidence, in log-odds; a reply is decided if it is clear. Without an embedder
+wording alone decides English replies. `evals/bench/labels.py` measures the verdicts by language and makes the list of
+languages that decide; `evals/bench/refusal_weights.py` makes the weights.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +29,7 @@ from agentlab.knowledge.words import EXCHANGED
 Verdict = Literal["declines", "answers", "not decided", "no reply"]
 ENGLISH, OTHER_LANGUAGE = "en", "another language"
 Votes = Callable[[Sequence[str]], np.ndarray]
-"""Return a number for each of n sentences, shape (n,): above 0 the sentence refuses."""
+"""Return the evidence of each of n sentences, in log-odds, shape (n,)."""
 
 _MARKER = (
     r"[\[\u3010\uff3b]\s*[1-9]\d?(?:\s*[,;\u3001\uff0c\u060c]\s*[1-9]\d?)*(?:\u2020[^\]\u3011]*)?\s*[\]\u3011\uff3d]"
@@ -46,21 +47,18 @@ _TABLES: dict[str, Any] = load_own_yaml(Path(__file__).with_suffix(".yaml").read
 _CONTRAST = re.compile(_TABLES["contrasts"])
 _LATIN = ("de", "es", "fr", "it", "pt")
 _FREQUENT = {language: frozenset[str](words.split()) for language, words in _TABLES["words"].items()}
-_OTHER_LETTERS = re.compile(_TABLES["other_letters"])
 VALIDATED = set(_TABLES["validated"])
 """Languages in which a verdict decides: those without a kappa under .6 on 30 replies (`evals/bench/labels.py`)."""
-WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["weights"].items()}
-"""Embedder -> weights of a sentence's vector and, last, the constant, shape (d + 1,)."""
+WEIGHTS = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["vectors"].items()}
+"""Embedder -> weights of a sentence's vector, shape (d,)."""
 MAX_BARE_WORDS = 5
 """Maximum words of a reply that may be a name or a number in any language."""
-WORDING = {name: np.array(numbers.split(), dtype=float) for name, numbers in _TABLES["wording"].items()}
-"""Weights of `features`: beside an English embedder, beside the multilingual one, and alone."""
-ALONE: float = _TABLES["alone"]
-"""Constant of wording alone."""
-BOUNDS = _TABLES["bounds"]
-"""Mean evidence, in log-odds, up to which a reply answers, and from which it declines."""
+_WORDING = {kind: dict(map(str.split, text.splitlines())) for kind, text in _TABLES["wording"].items()}
+"""Kind of weights -> feature of `wording` -> its weight, for replies with an English embedder, others, and alone."""
+BOUNDS: tuple[float, float] = tuple(_TABLES["bounds"])
+"""Evidence, in log-odds, up to which a reply answers, and from which it declines."""
 MAX_SENTENCES = 4
-"""Maximum sentences of each kind that are read; a long reply shows its kind early."""
+"""Maximum sentences of each of two kinds that are read; a long reply shows its kind early."""
 
 
 class Reading(NamedTuple):
@@ -89,15 +87,13 @@ def read_reply(text: str, votes: Votes | None = None) -> Reading:
         return Reading("not decided", f"not decided: not validated for replies in {language}")
     sentences = sentences_of(text, language)
     how, kind = ("", "en" if language == ENGLISH else "others") if votes else (", by its wording", "alone")
-    wording = float((features(sentences, language, kind) @ WORDING[kind]).mean()) if sentences else 0.0
-    voted = float(votes(sentences).mean()) if votes and sentences else ALONE
-    (least, most), evidence = BOUNDS[kind], wording + voted
-    if evidence >= most and (language != ENGLISH or any(_refuses(each, ENGLISH) for each in sentences)):
-        return Reading("declines", f"the reply declines{how}")
-    if evidence <= least:
-        return Reading("answers", f"the reply answers{how}")
-    problem = "wording alone is not sure" if how else "wording and embedder do not agree"
-    return Reading("not decided", f"not decided: {problem}")
+    evidence = float(votes(sentences).mean()) if votes and sentences else 0.0
+    evidence += sum(value * float(_WORDING[kind].get(name, 0)) for name, value in wording(text, language).items())
+    if BOUNDS[0] < evidence < BOUNDS[1]:
+        problem = "wording alone is not sure" if how else "wording and embedder do not agree"
+        return Reading("not decided", f"not decided: {problem}")
+    verdict: Verdict = "answers" if evidence <= BOUNDS[0] else "declines"
+    return Reading(verdict, f"the reply {verdict}{how}")
 
 
 def sentences_of(text: str, language: str) -> list[str]:
@@ -106,11 +102,18 @@ def sentences_of(text: str, language: str) -> list[str]:
     return [*refusals[:MAX_SENTENCES], *claimed[:MAX_SENTENCES]]
 
 
-def features(sentences: Sequence[str], language: str, kind: str) -> np.ndarray:
-    """Return the wording of n sentences as numbers 0 and 1, shape (n, f), for a kind of weights in `WORDING`."""
-    plain, patterns = [*map(_plain, sentences)], _TABLES["features"]["others" if kind == "others" else "en"]
-    columns = [[re.search(pattern, text) is not None for text in plain] for pattern in patterns]
-    return np.array([[_refuses(sentence, language) for sentence in sentences], *columns], dtype=float).T
+def wording(text: str, language: str) -> dict[str, float]:
+    """Return the features of a reply's wording: `<constant>`, `<refuses>`, words, and pairs of adjacent words with `_`.
+
+    `<refuses>` is the share of sentences that refuse by a phrase. Of the n words and pairs each has 1/sqrt(n). A number
+    is 0. A sentence starts with `^`, or `|` after the first, and ends with `$`. Each kana or Han letter is a word.
+    """
+    made: set[str] = set()
+    for index, sentence in enumerate(_SENTENCE.findall(text.strip())[: 2 * MAX_SENTENCES]):
+        words = ["0" if word.isdigit() else word for word in re.findall(_TABLES["word"], _plain(sentence))]
+        made.update(words, map("_".join, pairwise(["|" if index else "^", *words, "$"])))
+    refusals = [_refuses(sentence, language) for sentence in sentences_of(text, language)] or [False]
+    return {"<constant>": 1.0, "<refuses>": float(np.mean(refusals)), **dict.fromkeys(made, len(made) ** -0.5)}
 
 
 def language_of(text: str) -> str:
@@ -118,7 +121,7 @@ def language_of(text: str) -> str:
     letters = "".join(filter(str.isalpha, text))
     for language, script in _TABLES["scripts"].items():
         if len(re.findall(f"[{script}]", letters)) > 0.3 * len(letters):
-            return OTHER_LANGUAGE if _OTHER_LETTERS.search(letters) else language
+            return OTHER_LANGUAGE if re.search(_TABLES["other_letters"], letters) else language
     if len(re.findall(r"[^\u0000-\u024f\u1e00-\u1eff]", letters)) > 0.5 * len(letters):
         return OTHER_LANGUAGE
     words = re.findall(r"[^\W\d_]{2,}", text.lower())
@@ -129,7 +132,7 @@ def language_of(text: str) -> str:
 
 def vote(embedder: str, vectors: np.ndarray) -> np.ndarray:
     """Return the votes of sentences by their vectors, shape (n, d), of an embedder in `WEIGHTS`."""
-    return np.asarray(vectors @ WEIGHTS[embedder][:-1] + WEIGHTS[embedder][-1])
+    return np.asarray(vectors @ WEIGHTS[embedder])
 
 
 @functools.cache

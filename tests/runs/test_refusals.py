@@ -46,7 +46,7 @@ def printed_by_show(run, capsys, *options: str, turn: int = 1) -> str:
         ("👍", 0, 0),
         ("The pages give no exact figure, but a ball usually weighs 430 grams.", 0, 1),
         ("The rule book leaves the weight of the ball open.", None, None),
-        ("The referee gives no warning.", None, None),
+        ("The referee gives no warning.", 0, 1),
         ("Het document zegt niets over wie er heeft gewonnen.", None, None),
         ("บอลหนัก 410 กรัม", None, None),
     ],
@@ -168,7 +168,7 @@ def test_with_the_extra_the_validated_languages_are_decided(reply, verdict):
 
 def test_votes_decide_what_wording_alone_leaves_open():
     answer = lambda texts: -5 * np.ones(len(texts))  # noqa: E731
-    reply = "The rules do not allow a fourth substitute."
+    reply = "The rule book leaves the weight of the ball open."
     assert read_reply(reply).verdict == "not decided"
     assert read_reply(reply, answer).verdict == "answers"
 
@@ -179,9 +179,9 @@ def test_a_language_below_the_bound_decides_nothing(monkeypatch):
 
 
 def test_wording_and_votes_have_to_agree():
-    refuse, answer = (lambda texts: 5 * np.ones(len(texts))), (lambda texts: -5 * np.ones(len(texts)))
-    assert read_reply("The documents do not say.", refuse).verdict == "declines"
-    assert read_reply("The documents do not say.", answer).verdict == "not decided"
+    refuse, answer = (lambda texts: 5 * np.ones(len(texts))), (lambda texts: -2 * np.ones(len(texts)))
+    assert read_reply("I could not find that.", refuse).verdict == "declines"
+    assert read_reply("I could not find that.", answer).verdict == "not decided"
     assert read_reply("The ball weighs 410 grams.", answer).verdict == "answers"
     assert read_reply("The ball weighs 410 grams.", refuse).verdict == "not decided"
 

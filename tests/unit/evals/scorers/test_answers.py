@@ -121,10 +121,10 @@ def test_declining(text, declined):
         "Sorry to hear that! You may change three players.",
     ],
 )
-def test_wording_alone_leaves_an_answer_open_that_denies(text):
+def test_an_answer_that_denies_is_no_refusal_by_wording_alone(text):
     assert not refusal.declines(text)
-    assert values(refusal.score(Turn(user="q", unanswerable=True), outcome(text))) == {"refusal_accuracy": None}
-    assert values(refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))) == {"answered": None}
+    assert values(refusal.score(Turn(user="q", unanswerable=True), outcome(text))) == {"refusal_accuracy": 0}
+    assert values(refusal.score(Turn(user="q", relevant_doc_ids=["a"]), outcome(text))) == {"answered": 1}
 
 
 @pytest.mark.parametrize("needed, events, value", [(True, (search_event("a"),), 1), (True, (), 0), (False, (), 1)])
