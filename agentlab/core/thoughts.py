@@ -152,12 +152,12 @@ class ThoughtFilter:
 
     def _begins(self, piece: str) -> bool:
         """Return True once the visible text begins, and remove what is before it."""
-        if self._is_thinking and not _LAST_OF_A_MARK.search(piece):
+        if piece.isspace() or (self._is_thinking and not _LAST_OF_A_MARK.search(piece)):
             return False
         rest, thought = split_thought(self._held, is_whole=False)
         may_open = any(mark.startswith(rest.lstrip().lower()) for mark in _BEGINNINGS)
         visible = rest.rstrip() if rest == self._held else _FIRST_MARK.sub("", rest).strip()
-        if may_open or _UNDECIDED.match(visible):
+        if may_open or (len(visible) < MAX_UNDECIDED and _UNDECIDED.match(visible)):
             # A text that ends like a mark may be the end of the thought.
             self._is_thinking = bool(thought) and not _LAST_OF_A_MARK.search(self._held.rstrip()[-1:])
             return False

@@ -177,7 +177,7 @@ def read_wait(headers: Mapping[str, str], body: str = "", status: int = 429) -> 
     limit that is used up.
     """
     # Routers put the headers of the server behind them into the body.
-    inner = re.findall(r'"([\w-]*rate-?limit[\w-]*)":\s*"([^"]+)"', body, re.IGNORECASE)
+    inner = re.findall(r'"([\w-]{0,40}rate-?limit[\w-]{0,40})":\s*"([^"]+)"', body, re.IGNORECASE)
     given = {name.lower(): value.strip() for name, value in (*inner, *headers.items())}
     for name in ("retry-after-ms", "x-ms-retry-after-ms", "retry-after", "x-retry-after"):
         if (seconds := _seconds(given.get(name, ""))) is not None:
