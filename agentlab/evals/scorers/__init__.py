@@ -5,7 +5,7 @@ A scorer file defines two functions. `metrics(turn)` returns the names of the me
 
 Text: `answer` (token F1), `correctness`, `rouge`, `similarity`, `groundedness`, `refusal`, `citations`, `injection`.
 Search: `lookup`, `retrieval`, `ranking`. Tools: `tools`. Memory: `memory_recall`, `memory_writes`. Helpers, no scorers:
-`words`, `stems`, `values`, `tables`, `dates`, `overlap`, `facts`.
+`words`, `stems`, `families`, `values`, `tables`, `dates`, `options`, `polarity`, `overlap`, `facts`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ reference states. A yes, a no and the letter of an option are read in whole sent
 paragraph the score is the token F1; otherwise a long reply would contain most of it.
 
 Some replies are not graded, and the table of a run counts such turns. A short reply without a word of the reference,
-such as "an attorney" for "lawyer", may be a synonym or a mistake. In other languages than English a reply in words is
+such as "an attorney" for "lawyer", may be a synonym or a mistake, and most causes ("why") are paraphrases. A short
+English reply with a part of a list is not graded either; in other languages it is wrong. There a reply in words is
 right if it has all of them and denies as the reference does; otherwise it is not graded.
 
 The rules were tested on answers with human labels: `results/labels.md`, `results/LOG.md`, `evals/bench/correctness.py`.
@@ -19,15 +20,24 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
 
 from agentlab.core.thoughts import split_thought
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.dates import date_recall
-from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
-from agentlab.evals.scorers.tables import WORDS, fold, number_of, pattern, rewrite
-from agentlab.evals.scorers.values import LOOSE, in_digits, language_of, read_values, with_years
+from agentlab.evals.scorers.dates import date_recall, month_first
+from agentlab.evals.scorers.families import (
+    FAMILY_CHARS,
+    FILLERS,
+    NEGATIONS,
+    Families,
+    content_families,
+    families,
+    signed_families,
+)
+from agentlab.evals.scorers.options import final_answer, names_another, score_option
+from agentlab.evals.scorers.polarity import is_bare, score_yes_or_no, wants_yes_or_no
+from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
+from agentlab.evals.scorers.values import LOOSE, Value, in_digits, language_of, read_values, with_years
 from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
@@ -36,16 +46,16 @@ MAX_SENTENCE_WORDS = 25
 """A text with more words is a paragraph, and has some content of most references by chance."""
 MAX_SYNONYM_WORDS = 2
 """With at most this many content words in the reference, a reply in other words may be a synonym: no score."""
-MAX_BARE_WORDS = 6
-"""With at most this many words in the reference, a reply may mean `yes` or `no` without either word."""
 MAX_DENIED_WORDS = 4
 """With at most this many words in the reference, one denied word contradicts it; of a longer one the rest may hold."""
+MAX_EXTRA_WORDS = 4
+"""People differ about a part of an English list, if the reply has at most this many words more than the reference."""
 MAX_ITEM_WORDS = 3
 """A part of a reference with at most this many content words is an item of a list."""
 MAX_DENIAL = 6
 """Outside English, a reply with at most this many characters more than the reference only denies it."""
-FAMILY_CHARS = 5
-"""Characters that related words share at their beginning: refund and refundable."""
+MAX_DENYING = 40
+"""Outside English, a denial in a reply with at most this many characters, twice as many Latin ones, is of its words."""
 
 
 def metrics(turn: Turn) -> tuple[str, ...]:
@@ -65,54 +75,83 @@ def correctness(reply: str, reference: str, question: str = "") -> float | None:
     reply = split_thought(reply)[0]
     if declines(reply) and not declines(reference):
         return 0.0
+    if reply.strip() == reference.strip():
+        return 1.0
     if is_paragraph(reference):
         return f1(normalise(reply), normalise(reference))
-    if option := pattern("option").fullmatch(reference):
-        return float(option[1] in _chosen(reply))
-    language = language_of(f"{reference} {reply}")
-    tables = "english_" * (language == "en")  # an English text has no Latin words of other languages
-    if polarity := _polarity(reference, tables):
-        is_bare = pattern("bare").match(fold(reference).lower()) and len(reference.split()) <= MAX_BARE_WORDS
-        if own := _polarity(reply, tables) or (_meaning(reply, tables) if is_bare else ""):
-            ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
-            alike = [value.equals(other) for value in ours for other in theirs if value.dimension == other.dimension]
-            return float(own == polarity and (any(alike) or not alike))  # other words only explain the yes or no
-    if _names_another(reply, reference, question, language):
+    if (score := score_option(reply, reference, question)) is not None:
+        return score
+    language = language_of(f"{question} {reference} {reply}")
+    if (forms := pattern("alternative").fullmatch(reference)) and not read_values(forms[2], language)[2].strip():
+        scores = [correctness(reply, form, question) for form in forms.groups()]  # 30 kg (66 lb)
+        return max((score for score in scores if score is not None), default=None)
+    if wants_yes_or_no(reference, question, language):
+        score = score_yes_or_no(reply, reference, question, language)
+        if score is not None or is_bare(reference, max_words=1):
+            return score
+    return _by_content(reply, reference, question, language)
+
+
+def _by_content(reply: str, reference: str, question: str, language: str) -> float | None:
+    if names_another(reply, reference, question) or (language != "en" and _denies(reply, reference)):
         return 0.0
+    if _differs_in_interval(reply, reference):
+        return None
+    if (listed := _list_score(reply, reference)) is not None:
+        if listed and pattern("order").search(fold(question).lower()):
+            return float(_is_in_order(reply, reference))
+        if language not in ("en", "") or pattern("other_letters").search(reference):
+            return listed
+        if not listed and len(reply.split()) <= len(reference.split()) + MAX_EXTRA_WORDS:
+            return None
     share = _share(reply, reference + _asked_unit(reference, question), language)
-    if share is not None and _may_mislead(reply, reference, language=language, share=share):
-        return 0.0 if language != "en" and pattern("only").search(fold(reply).lower()) else None
-    return share
+    asks_cause = share is not None and share < RIGHT and pattern("cause").search(fold(question).lower())
+    return None if asks_cause and not read_values(reference, language)[1] else share
 
 
-def _names_another(reply: str, reference: str, question: str, language: str) -> bool:
-    """Return True for another answer that the question offers, and for a foreign reply that denies the reference."""
-    wanted, words, offered = map(_words, (reference, reply, question))
-    is_offered = wanted and wanted <= offered and pattern("choice").search(fold(question).lower())
-    if is_offered and words.isdisjoint(wanted) and not words.isdisjoint(offered):
-        return True
+def _denies(reply: str, reference: str) -> bool:
+    """Return True for a reply with a negation directly beside the reference."""
     core = pattern("filler").sub("", fold(reference).lower().strip(" .!"))
-    return language != "en" and pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
+    return pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
 
 
-def _may_mislead(*texts: str, language: str, share: float) -> bool:
-    """Return True for a number "every" so often on one side alone, and for a part of a foreign list."""
-    reply, reference = (fold(text).lower() for text in texts)
-    if (pattern("interval").search(reply) is None) != (pattern("interval").search(reference) is None):
-        return re.search(r"\d", in_digits(reference, "en")) is not None
-    if language == "en" or share < RIGHT:
-        return False
-    parts = [_words(part) for part in pattern("item").split(reference)]
-    n_whole = sum(part <= _words(reply) for part in parts)
-    is_list = all(0 < len(part) <= (MAX_ITEM_WORDS if language else 1) for part in parts)
-    return 0 < n_whole < len(parts) and is_list and (len(parts) <= MAX_ITEM_WORDS or bool(language))
+def _differs_in_interval(*texts: str) -> bool:
+    """Return True for a number of which one side alone says "every": such words may mean the same or not."""
+    reply, reference = (pattern("interval").search(fold(text).lower()) for text in texts)
+    return (reply is None) != (reference is None) and re.search(r"\d", in_digits(texts[1], "en")) is not None
+
+
+def _list_score(reply: str, reference: str) -> float | None:
+    """Return 1 for all items of a reference that is a list, 0 for a part of them; None for other references."""
+    reply, reference = (fold(rewrite("denied", text)).lower() for text in (reply, reference))
+    parts = [content_families(part) for part in pattern("item").split(reference)]
+    is_list = len(parts) > 2 or pattern("listing").search(reference)
+    if (
+        len(parts) < 2
+        or not is_list
+        or not all(0 < len(part) <= MAX_ITEM_WORDS for part in parts)
+        or re.search(r"\d", reference)
+    ):
+        return None
+    words, excludes = families(reply), any(pattern(name).search(reply) for name in ("excluding", "without"))
+    n_whole = sum(part <= words or (not reference.isascii() and "".join(part) in reply) for part in parts)
+    is_whole = n_whole == len(parts)
+    return None if not n_whole or is_paragraph(reply) or (is_whole and excludes) else float(is_whole)
+
+
+def _is_in_order(reply: str, reference: str) -> bool:
+    """Return True if the first word of each item stands in the reply after that of the item before."""
+    reply, reference = (fold(text).lower() for text in (reply, reference))
+    places = [reply.find(item.strip()[:FAMILY_CHARS]) for item in pattern("item").split(reference)]
+    return places == sorted(places)
 
 
 def _asked_unit(reference: str, question: str) -> str:
-    """Return the unit of time that a question wants, as in "how many minutes", if the reference is a bare number."""
+    """Return the unit that a question wants, as in "how many minutes", if the reference is a bare number."""
     unit = pattern("asked_unit").search(fold(question).lower())
-    is_time = unit and re.fullmatch(r"[\d.,\s]+", reference) and number_of("units", unit["unit"])[0] in ("s", "month")
-    return f" {unit['unit']}" if unit and is_time else ""
+    if unit is None or not re.fullmatch(r"[\d.,\s]+", reference):
+        return ""
+    return f" {unit['unit']}"
 
 
 def _excludes(*texts: str) -> bool:
@@ -125,24 +164,30 @@ def _excludes(*texts: str) -> bool:
 
 
 def _share(reply: str, reference: str, language: str) -> float | None:
-    dates, values, rest = read_values(rewrite("denied", reference), language)
-    expected, denied = map(_families, signed_stems(rest))
-    expected -= NEGATION_FAMILIES if denied else frozenset()
+    dated = reply if read_values(_answer(reply, 0), language)[0] else ""
+    dates, values, rest = read_values(rewrite("denied", reference), language, dated=dated)
+    expected, denied = signed_families(rest)
+    expected -= NEGATIONS if denied else frozenset()
     expected = frozenset(word for word in expected if len(word) > 1 or not word.isascii()) or expected
+    if language != "en":
+        expected = expected - FILLERS or (frozenset() if values or dates else expected)
     total = len(expected) + len(denied) + sum(value.weight for value in values) + 2 * len(dates)
     if not total:
         return _as_it_is(reply, reference)
-    answer = _final(reply) if len(expected) < MAX_DENIED_WORDS else reply
-    answer = rewrite("denied", rewrite("corrected", answer))
-    reply_dates, reply_values, reply_rest = with_years(read_values(answer, language))
-    present, absent = map(_families, signed_stems(reply_rest if dates else f"{reply_rest} . {fold(answer)}"))
+    answer = _answer(reply, len(expected))
+    reply_dates, reply_values, reply_rest = with_years(read_values(answer, language, dated=reference if dates else ""))
+    if language == "en" and re.search(r"\d/\d", answer):
+        reply_dates = [*reply_dates, *month_first(reply_dates)]
+    present, absent = signed_families(reply_rest if dates else f"{reply_rest} . {fold(answer)}")
     matched = [value for value in values if any(map(value.equals, reply_values))]
     date_points = date_recall(reply_dates, dates) * 2 * len(dates) if dates else 0.0
     is_short = len(expected) + len(denied) + 2 * len(dates) < 3
     strict = {value for value in values if value.dimension not in LOOSE or is_short}
     if (strict and strict.isdisjoint(matched)) or (dates and not date_points):
         return 0.0
-    if _excludes(reply, reference) or _contradicts(expected, denied, present, absent):
+    if _differ_in_order(values, matched, reply_values, reference) or _excludes(reply, reference):
+        return 0.0
+    if _contradicts(expected, denied, present, absent):
         return 0.0
     if (name := _name_score(reply, reference)) is not None:
         return name
@@ -156,35 +201,43 @@ def _share(reply: str, reference: str, language: str) -> float | None:
     return _validated(share, reply, reference, language, bool(values or dates))
 
 
+def _differ_in_order(values: list[Value], matched: list[Value], reply_values: list[Value], reference: str) -> bool:
+    """Return True for two values whose order tells something, as in "from 3 to 5", unless both are there in order."""
+    if len(values) != 2 or not pattern("ordered").search(fold(reference).lower()):
+        return False
+    places = [[*map(value.equals, reply_values)].index(True) for value in matched]
+    return len(places) < 2 or places[0] > places[1]
+
+
 def _validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> float | None:
     """Return 0 outside English for words that one side alone denies, None for words that are not all there."""
     letters = pattern("other_letters")
     if language in ("en", "") and not (letters.search(reference) and letters.search(reply)):
         return share
-    texts = [fold(text).lower() for text in (reply, reference)]
+    # In digits, as "ten minus five" denies nothing.
+    text, reference_text = (in_digits(_answer(each, MAX_DENIED_WORDS), language) for each in (reply, reference))
+    if has_values and not _has_denial(reference_text):
+        text = " ".join(clause for clause in pattern("clause").split(text) if re.search(r"\d", clause))
     is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
-    denies, denied = (any(pattern(name).search(text) for name in ("negative", "excluding")) for text in texts)
+    denies, denied = map(_has_denial, (text, reference_text))
     if share >= RIGHT and denies != denied:
-        return 0.0 if denied or len(texts[0]) <= len(texts[1]) + MAX_DENIAL else None
+        is_whole = share == 1 and not has_values and len(text) <= MAX_DENYING * (1 + text.isascii())
+        return 0.0 if denied or is_whole or len(text) <= len(reference_text) + MAX_DENIAL else None
     return share if share == 1 or has_values or is_name else None
+
+
+def _has_denial(text: str) -> bool:
+    return any(pattern(name).search(text) for name in ("negative", "excluding"))
 
 
 def is_paragraph(text: str) -> bool:
     return len(text.split()) > MAX_SENTENCE_WORDS
 
 
-def _final(reply: str) -> str:
-    """Return the text after the last "the answer is", or in the last box; otherwise the reply."""
-    finals = pattern("final").findall(reply)
-    return (finals[-1][0] or finals[-1][1]) if finals else reply
-
-
-def _chosen(reply: str) -> set[str]:
-    """Return the letter of the option that a reply names as its answer; otherwise its first single letter, if any."""
-    final = pattern("small_letter").sub(lambda letter: letter[0].upper(), _final(reply))
-    letters = [*pattern("letter").finditer(final)]
-    marked = [match["letter"] for match in letters if match["marked"]]
-    return {marked[-1]} if marked else {match["letter"] for match in letters[:1]}
+def _answer(reply: str, n_words: int) -> str:
+    """Return what a reply finally states, to a reference of so many words."""
+    answer = final_answer(reply) if n_words < MAX_DENIED_WORDS else reply
+    return rewrite("denied", rewrite("corrected", answer))
 
 
 def _as_it_is(reply: str, reference: str) -> float:
@@ -194,40 +247,11 @@ def _as_it_is(reply: str, reference: str) -> float:
     return float(named is not None or reply.lower() == reference.lower())
 
 
-def _polarity(text: str, tables: str) -> str:
-    """Return `yes` or `no` if exactly one of them is among the first three words, otherwise ""."""
-    polarities = [name for name in ("yes", "no") if pattern(f"{tables}plain_{name}").match(fold(text).lower())]
-    return polarities[0] if len(polarities) == 1 else ""
-
-
-def _meaning(reply: str, tables: str) -> str:
-    """Return `yes` or `no` if the first sentence of a reply means that in other words, otherwise ""."""
-    sentence = rewrite("bounds", fold(pattern("sentence_end").split(reply, maxsplit=1)[0]).lower())
-    meanings = {"allowing": "yes", "without": "", "negative": "no", "affirmative": "yes"}
-    return next(
-        (
-            meaning
-            for name, meaning in meanings.items()
-            if pattern(tables * (name != "without") + name).search(sentence)
-        ),
-        "",
-    )
-
-
-def _words(text: str) -> frozenset[str]:
-    return _families(signed_stems(text)[0])
-
-
-def _families(stems: Iterable[str]) -> frozenset[str]:
-    """Return the first characters of each stem, which related words share."""
-    return frozenset(stem if stem[0].isdigit() else stem[:FAMILY_CHARS] for stem in stems)
-
-
-def _contradicts(*families: frozenset[str]) -> bool:
+def _contradicts(*sets: Families) -> bool:
     """Return True if the reply denies a word of a short reference, or states what the reference denies."""
-    expected, denied, present, absent = families
+    expected, denied, present, absent = sets
     denies = len(expected) <= MAX_DENIED_WORDS and expected & (absent - present)
-    return bool(denies or (denied & present and not NEGATION_FAMILIES & present))
+    return bool(denies or (denied & present and not NEGATIONS & present))
 
 
 def _name_score(reply: str, reference: str) -> float | None:
@@ -238,11 +262,10 @@ def _name_score(reply: str, reference: str) -> float | None:
         initials = ["".join(re.findall(r"\b[A-Z]", words)) for words in pattern("titled").findall(name)]
         if any(re.search(rf"\b{letters}[A-Z]?\b", text.replace(".", "")) for letters in initials):
             return 1.0
-    words, others = (re.findall(r"\b[A-Z][a-z]{2,}", fold(text)) for text in (reference, reply))
+    words, others = (re.findall(r"\b[A-Z]\w*[a-z]\w+", fold(text)) for text in (reference, reply))
     is_other = len(words) > 1 and words[-1][:FAMILY_CHARS].lower() not in fold(reply).lower()
-    last = re.search(rf"\b([A-Z][a-z]{{2,}})\s{words[-1]}\b", fold(reply)) if len(words) > 1 else None
+    last = re.search(rf"\b([A-Z]\w*[a-z]\w+)\s{words[-1]}\b", fold(reply)) if len(words) > 1 else None
     is_relative = last is not None and last[1] not in words and words[0] not in others
+    if len(words) > 1 and not is_other and not is_relative and not {*others[1:]} - {*words}:
+        return 1.0
     return 0.0 if is_relative or (is_other and {*others[1:]} - {*words}) else None
-
-
-NEGATION_FAMILIES = _families(map(stem, NEGATING))

@@ -16,14 +16,19 @@ Span = tuple[date, date]
 """First and last day, both included."""
 ANY_YEAR = 4
 """Year of a day without one; a leap year."""
+CENTURY = 30
+"""First year of two digits that belongs to the twentieth century."""
 _LENGTH = {"day": 7, "week": 7, "weekend": 7, "month": 31}
 """Length in days; "a few days before" is about a week."""
 
 
-def find_dates(text: str) -> tuple[list[Span], str]:
-    """Return the spans of a text in order, and the text in small letters without its dates."""
+def find_dates(text: str, name: str = "date") -> tuple[list[Span], str]:
+    """Return the spans of a text in order, and the text in small letters without its dates.
+
+    With `short_date`, "15.03." and "3/15" are dates, which otherwise are a number and a part.
+    """
     spans, rest, end, text = [], [], 0, text.lower()
-    for match in pattern("date").finditer(text):
+    for match in pattern(name).finditer(text):
         span = _span({name[0]: value for name, value in match.groupdict().items() if value})
         if span is None:
             continue
@@ -35,6 +40,12 @@ def find_dates(text: str) -> tuple[list[Span], str]:
         rest.append(before)
         end = match.end()
     return spans, " ".join([*rest, text[end:]])
+
+
+def month_first(spans: list[Span]) -> list[Span]:
+    """Return the days of spans that were written in numbers with the month first: 9/3/2024 is September 3."""
+    days = [first for first, last in spans if first == last and first.day <= 12]
+    return [(day.replace(month=day.day, day=day.month),) * 2 for day in days]
 
 
 def date_recall(reply_spans: list[Span], reference_spans: list[Span]) -> float:
@@ -66,16 +77,18 @@ def _days(span: Span) -> int:
 def _span(parts: dict[str, str]) -> Span | None:
     """Return the span of year `y`, month `m`, day `d` and last day `e`; `s` is the sign between numbers."""
     year = int(parts.get("y", ANY_YEAR))
+    year += (2000 if year < CENTURY else 1900) * (len(parts.get("y", "")) == 2)
     if "m" not in parts:
         return date(year, 1, 1), date(year + 9 * ("d" in parts), 12, 31)
     months, name = WORDS["months"], parts["m"].rstrip(".")
     month = int(name) if name.isdigit() else months.get(name) or months[name[:3]]
     day = int(parts.get("d", 0))
-    if parts.get("s") == "/" and month > 12:
+    if month > 12:
         month, day = day, month
     try:
-        last = int(parts.get("e", day)) or calendar.monthrange(year, month)[1]
-        return date(year, month, day or 1), date(year, month, last)
+        n_days = calendar.monthrange(year, month)[1]
+        last = min(int(parts.get("e", day)) or n_days, n_days)
+        return date(year, month, min(day, n_days) or 1), date(year, month, last)
     except (ValueError, IndexError):
         return None
 

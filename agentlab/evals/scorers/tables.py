@@ -1,4 +1,4 @@
-"""Words of ten languages and patterns (`tables.yaml`) by which `values` and `correctness` read a text.
+"""Words of ten languages and patterns (`tables.yaml`, `units.yaml`) by which `values` and `correctness` read a text.
 
 fold("\uff11\uff12 \ufb01les")      # "12 files": what looks alike is written alike
 """
@@ -45,21 +45,37 @@ def rewrite(name: str, text: str) -> str:
 
 @functools.lru_cache(maxsize=32)  # one turn compares a reply with several references
 def fold(text: str) -> str:
-    """Return the text with one form for characters of equal meaning; letters keep their case."""
+    """Return the text with one form for characters of equal meaning, without accents; letters keep their case."""
+    return without_accents(with_plain_signs(text))
+
+
+def with_plain_signs(text: str) -> str:
+    """Return the text with one form for digits, signs and letters that look alike; accents stay."""
     if text.isascii():
         return text
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no character
-    text = rewrite("marks", unicodedata.normalize("NFKD", rewrite("looks", text)))
-    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), unicodedata.normalize("NFC", text))
+    text = unicodedata.normalize("NFKC", rewrite("looks", text))
+    return re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
+
+
+def without_accents(text: str) -> str:
+    return (
+        text if text.isascii() else unicodedata.normalize("NFC", rewrite("marks", unicodedata.normalize("NFD", text)))
+    )
 
 
 LANGUAGES = {name: frozenset(fold(words).split()) for name, words in _TABLES.pop("languages").items()}
 """Languages of `text2num`, with frequent words of each."""
-_SIZES = {kind: _by_word(sizes) for kind, sizes in _TABLES.pop("units").items()}
 WORDS: dict[str, dict[str, Any]] = {name: _by_word(table) for name, table in _TABLES.items()}
-"""Table -> word -> key; of `units`, dimension and size in the first unit of the dimension."""
-WORDS["units"] = {word: (kind, float(size)) for kind, words in _SIZES.items() for word, size in words.items()}
-WORDS["units"] |= {word: (code, 1.0) for word, code in WORDS["currencies"].items()}
+"""Table -> word -> key; of `units`, each dimension and size in the first unit of the dimension that the word means."""
+_SIZES = load_own_yaml(Path(__file__).with_name("units.yaml").read_text(encoding="utf-8"))
+CURRENCIES = frozenset(_SIZES["currencies"])
+_CURRENCY_SIZES = {code: {1: words, 0.01: _SIZES["cents"]} for code, words in _SIZES["currencies"].items()}
+WORDS["units"], WORDS["currencies"] = {}, {}
+for _dimension, _sizes in {**_SIZES["units"], **_CURRENCY_SIZES}.items():
+    for _word, _size in _by_word(_sizes).items():
+        WORDS["units"][_word] = (*WORDS["units"].get(_word, ()), (_dimension, float(_size)))
+        WORDS["currencies"] |= {_word: _dimension} if _dimension in CURRENCIES and _size == 1 else {}
 
 
 def number_of(table: str, word: str) -> Any:

@@ -19,9 +19,26 @@ from typing import NamedTuple
 
 from text_to_num import alpha2digit
 
-from agentlab.evals.scorers.dates import Span, find_dates
-from agentlab.evals.scorers.tables import LANGUAGES, WORDS, fold, number_of, pattern, rewrite
+from agentlab.evals.scorers.dates import ANY_YEAR, Span, find_dates
+from agentlab.evals.scorers.tables import (
+    CURRENCIES,
+    LANGUAGES,
+    WORDS,
+    fold,
+    number_of,
+    pattern,
+    rewrite,
+    with_plain_signs,
+    without_accents,
+)
 
+Kind = tuple[str, float]
+"""Dimension, and size of the unit in base units."""
+Readings = tuple[float, ...]
+ALONE: Kind = ("", 1.0)
+"""Kind of a number without a unit."""
+HOURS: Kind = ("s", 3600.0)
+MINUTES: Kind = ("s", 60.0)
 LOOSE = ("nth", "weekday")
 """Dimensions of values that a reply may omit if it has other words of the reference: the third, Friday."""
 
@@ -29,12 +46,17 @@ LOOSE = ("nth", "weekday")
 class Value(NamedTuple):
     """Number with its unit."""
 
-    dimension: str
-    """Base unit, a currency, `nth`, or `things` for counted things; "" for a number alone."""
-    unit: float
-    """Size of the unit in base units."""
-    readings: tuple[float, ...]
+    kinds: tuple[Kind, ...]
+    """Meanings of the unit: dimension and size in base units.
+
+    A dimension is a base unit, a currency, `nth`, `things` for counted things, or "" for a number alone.
+    """
+    readings: Readings
     """Possible numbers of units: half past nine has two."""
+
+    @property
+    def dimension(self) -> str:
+        return self.kinds[0][0]
 
     @property
     def weight(self) -> int:
@@ -43,17 +65,22 @@ class Value(NamedTuple):
 
     def equals(self, other: Value) -> bool:
         """Return True if both may mean the same; a number alone has any unit, and a third is 33 percent."""
-        dimensions = {self.dimension, other.dimension}
-        if dimensions == {"degc", "degf"}:
-            in_celsius, in_fahrenheit = sorted((self, other))
-            return any(abs(c * 1.8 + 32 - f) <= 1 for c in in_celsius.readings for f in in_fahrenheit.readings)
-        if len(dimensions) > 1 and ("" not in dimensions or "weekday" in dimensions):
-            return False
-        if ("", 1.0) in (self[:2], other[:2]) and set(self.readings) & set(other.readings):
-            return True
-        tolerance = 1e-9 if self.unit == other.unit else 0.011
-        pairs = itertools.product(self.readings, other.readings)
-        return any(math.isclose(a * self.unit, b * other.unit, rel_tol=tolerance, abs_tol=1e-12) for a, b in pairs)
+        kinds = itertools.product(self.kinds, other.kinds)
+        return any(_equal(kind, self.readings, kind2, other.readings) for kind, kind2 in kinds)
+
+
+def _equal(kind: Kind, readings: Readings, kind2: Kind, readings2: Readings) -> bool:
+    dimensions = {kind[0], kind2[0]}
+    if dimensions == {"degc", "degf"}:
+        celsius, fahrenheit = (readings, readings2) if kind[0] == "degc" else (readings2, readings)
+        return any(abs(c * 1.8 + 32 - f) <= 0.6 for c in celsius for f in fahrenheit)
+    if len(dimensions) > 1 and ("" not in dimensions or dimensions & {"weekday", "century"}):
+        return False
+    if ALONE in (kind, kind2) and set(readings) & set(readings2):
+        return True
+    tolerance = 1e-9 if kind[1] == kind2[1] else 0.021
+    pairs = itertools.product(readings, readings2)
+    return any(math.isclose(a * kind[1], b * kind2[1], rel_tol=tolerance, abs_tol=1e-12) for a, b in pairs)
 
 
 Content = tuple[list[Span], list[Value], str]
@@ -61,22 +88,39 @@ Content = tuple[list[Span], list[Value], str]
 
 
 def language_of(text: str) -> str:
-    """Return the language with most frequent words in a text; longer number words decide a tie."""
-    text = fold(text)
-    words = re.findall(r"[^\W\d_]+", text.lower())
-    counts = {name: sum(word in frequent for word in words) for name, frequent in LANGUAGES.items()}
-    likely = [name for name, count in counts.items() if count == max(counts.values())]
-    lengths: dict[int, str] = {len(alpha2digit(text, name, 0)): name for name in reversed(likely)}
-    return lengths[min(lengths)] if any(counts.values()) or len(lengths) > 1 else ""
+    """Return the language with most frequent words and number words in a text, "" if it has none."""
+    text = rewrite("spelled", with_plain_signs(text).lower())
+    words, evidence = _words(text), dict[str, tuple[int, int, int]]()
+    plain = _words(without_accents(text))
+    for language, frequent in LANGUAGES.items():
+        digits = alpha2digit(text, language, 0)
+        count = sum(map(frequent.__contains__, words if language == "en" else plain))
+        evidence[language] = (count + len(words) - len(_words(digits)), count, len(text) - len(digits))
+    likely = max(evidence, key=evidence.__getitem__)
+    return likely if evidence[likely][0] else ""
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"(?<![\w.])[^\W\d_]+", text)  # "2nd" has none
 
 
 @functools.lru_cache(maxsize=32)  # one turn compares a reply with several references
-def read_values(text: str, language: str) -> Content:
-    """Return the content of a text; the language is one of `LANGUAGES`, or "" for another one."""
-    dates, text = find_dates(in_digits(text, language))
-    text = pattern("weekdays").sub(lambda day: f"{number_of('weekdays', day[1])} weekday", text)
+def read_values(text: str, language: str, dated: str = "") -> Content:
+    """Return the content of a text; the language is one of `LANGUAGES`, or "" for another one.
+
+    Beside a `dated` text that has dates, "15.03." and "3/15" are dates, too: a day and a month.
+    """
+    if dated:
+        order = r"\2.\1." if "\u6708" in dated else r"\1.\2."
+        text = re.sub(r"(?<![\d/.,])(\d{1,2})/(\d{1,2})(?![\d/])", order, fold(text))  # would be a part
+    dates, rest = find_dates(in_digits(text, language))
+    if dated:
+        short, rest = find_dates(rest, "short_date")
+        dates += short
+    has_day = any(first == last for first, last in dates)  # a weekday beside it tells nothing
+    text = pattern("weekdays").sub(lambda day: "" if has_day else f"{number_of('weekdays', day[1])} weekday", rest)
     values: list[Value] = []
-    for name, read in (("time", _time), ("value", _value)):
+    for name, read in (("time", functools.partial(_time, language)), ("value", _value)):
         text = _scan(name, read, text, values)
     return dates, values, pattern("kept_apart").sub("x", text)
 
@@ -84,20 +128,26 @@ def read_values(text: str, language: str) -> Content:
 def with_years(content: Content) -> Content:
     """Return content in which a year is a number, too, and a number of a thousand to 2199 a year."""
     dates, values, rest = content
-    numbers = [Value("", 1.0, (float(first.year),)) for first, last in dates if (last - first).days > 363]
+    numbers = [Value((ALONE,), (float(first.year),)) for first, last in dates if (last - first).days > 363]
+    centuries = [
+        Value((("century", 1.0),), ((first.year - 1) // 100 + 1.0,)) for first, _ in dates if first.year > ANY_YEAR
+    ]
     counts = [n for value in values if not value.dimension for n in value.readings if 1000 <= n < 2200]
     years = [(date(int(n), 1, 1), date(int(n), 12, 31)) for n in counts if n == int(n)]
-    return [*dates, *years], [*values, *numbers], rest
+    return [*dates, *years], [*values, *numbers, *centuries], rest
 
 
 def in_digits(text: str, language: str) -> str:
     """Return the text in small letters with numbers and fractions in digits: "two thirds" is 0.6666666666666666."""
-    text = rewrite("commas", rewrite("cased", fold(text)).lower())
+    text = rewrite("spelled", rewrite("commas", rewrite("cased", with_plain_signs(text)).lower()))
     parts = [text] if language == "en" else pattern("article").split(rewrite("points", text))
     text = "".join(part if n % 2 else alpha2digit(part, language or "en", 0) for n, part in enumerate(parts))
-    text = pattern("phrases").sub(lambda phrase: str(number_of("phrases", phrase[0])), rewrite("halves", text))
-    text = pattern("scales").sub(lambda scale: f"e{number_of('scales', scale[1])}", text)
+    text = rewrite("commas", rewrite("hours", without_accents(text)))
+    text = pattern("phrases").sub(lambda phrase: str(number_of("phrases", phrase[0])), text)
+    text = pattern("era").sub(_year, text)
     text = pattern("han").sub(lambda number: str(_han(number[0])), pattern("numbers").sub(_sum, text))
+    text = pattern("scales").sub(lambda scale: f"e{number_of('scales', scale[1])}", rewrite("halves", text))
+    text = rewrite("clock", text)
     text = pattern("han_part").sub(r"\2/\1", text)
     text = pattern("fraction").sub(lambda part: repr(int(part[1] or 0) + int(part[2]) / int(part[3])), text)
     text = pattern("english_part" if language == "en" else "part").sub(_part, text)
@@ -105,9 +155,24 @@ def in_digits(text: str, language: str) -> str:
 
 
 def _sum(words: re.Match[str]) -> str:
-    """Return the sum of hundreds, tens and units in any order; others stay apart."""
-    numbers = [number_of("numbers", word) for word in pattern("number").findall(words[0])]
-    return str(sum(numbers)) if len({*map(len, map(str, numbers))}) == len(numbers) else " ".join(map(str, numbers))
+    """Return the numbers that words of any order mean: hundreds, tens and units add up, a thousand multiplies."""
+    sums, parts = [0], list[int]()
+    for number in (number_of("numbers", word) for word in pattern("number").findall(words[0])):
+        if number >= 1000:
+            sums[-1] += (sum(parts) or 1) * number
+            parts = []
+        elif number == 100 and len(parts) == 1 and 2 < parts[0] < 10:
+            parts = [100 * parts[0]]
+        elif len(str(number)) in map(len, map(str, parts)):
+            sums[-1] += sum(parts)
+            sums, parts = [*sums, 0], [number]
+        else:
+            parts.append(number)
+    return " ".join(map(str, [*sums[:-1], sums[-1] + sum(parts)]))
+
+
+def _year(era: re.Match[str]) -> str:
+    return str(number_of("eras", era["era"]) + (int(era["year"]) if era["year"].isdigit() else 1))
 
 
 def _han(text: str) -> int:
@@ -149,24 +214,35 @@ def _scan(name: str, read: Callable[[re.Match[str]], Value | None], text: str, v
 
 def _joined(value: Value, smaller: Value) -> Value | None:
     """Return the sum of a value and one of a smaller unit after it; None if they are two values."""
-    is_cents = value.dimension in WORDS["currencies"].values() and not smaller.dimension and smaller.readings[0] < 100
-    size = 0.01 if is_cents else smaller.unit / value.unit
-    if size >= 1 or not (is_cents or value.dimension == smaller.dimension != ""):
+    if ALONE in smaller.kinds and smaller.readings[0] < 100:
+        kinds = tuple(kind for kind in value.kinds if kind[0] in {*CURRENCIES, "m"} and kind[1] == 1)
+        smaller = smaller._replace(kinds=tuple((dimension, 0.01) for dimension, _ in kinds))
+    else:
+        sizes = dict(smaller.kinds)
+        kinds = tuple(kind for kind in value.kinds if kind[0] and 0 < sizes.get(kind[0], 0) < kind[1])
+    if not kinds or value.readings[0] % 1:  # "half a metre, 45 cm" is one length in two forms
         return None
-    return value._replace(readings=tuple(number + smaller.readings[0] * size for number in value.readings))
+    size = dict(smaller.kinds)[kinds[0][0]] / kinds[0][1]
+    return Value(kinds, tuple(number + smaller.readings[0] * size for number in value.readings))
 
 
-def _time(match: re.Match[str]) -> Value | None:
+def _time(language: str, match: re.Match[str]) -> Value | None:
     """Return hours after midnight, with both values if the half of the day is unclear; None for another number."""
     minute, half_day = match["minute"], match["before"] or match["after"]
-    if not (half_day or match["mark"] or match["halb"] or match["side"] or (minute and match["sign"] != ".")):
+    is_time = match["mark"] or match["word"] or match["side"] or (minute and (match["sign"] != "." or half_day))
+    if not (is_time or (half_day and half_day != "\u0434\u043d\u044f")):  # these letters alone are days
         return None
-    past = float((match["past"] or "0").split()[0])
-    past = (past if past < 1 else past / 60) * (-1 if match["side"] == "to" else 1) - 0.5 * bool(match["halb"])
-    hour = int(match["hour"]) + past + (0.5 if minute == "\u534a" else int(minute or 0) / 60)
+    hour, past = int(match["hour"]), float((match["past"] or "0").split()[0])
+    past = (past if past < 1 else past / 60) * (-1 if match["side"] == "to" else 1) - (match["side"] == "into")
+    past += 0.5 if minute == "\u534a" else int(minute or 0) / 60
     if half_day:
-        return Value("s", 3600.0, (hour % 12 + number_of("half_days", half_day),))
-    return Value("s", 3600.0, (hour, (hour + 12) % 24) if 0 < hour < 13 and match["exact"] is None else (hour,))
+        clock, later = (hour or 24) + past, number_of("half_days", half_day)
+        later = later if later <= 12 else 12 * (clock % 12 > 5)
+        return Value((HOURS,), (clock % 12 + later if hour else clock % 24,))
+    is_exact = match["exact"] is not None or (match["sign"] == ":" and language != "en")
+    readings = (hour, (hour + 12) % 24) if 0 < hour < 13 and not is_exact else (hour,)
+    kinds = (HOURS, *[MINUTES] * (match["sign"] == ":"), *[ALONE] * (past == 0.5))  # "seven and a half" may be no time
+    return Value(kinds, tuple(reading + past for reading in readings))
 
 
 def _value(match: re.Match[str]) -> Value:
@@ -177,6 +253,5 @@ def _value(match: re.Match[str]) -> Value:
     except (OverflowError, ZeroDivisionError):
         reading = sign * math.inf
     unit = match["unit"] or match["before"]
-    kind = "nth" if match["nth"] else "things" if match["things"] else ""
-    dimension, size = number_of("units", unit) if unit else (kind, 1.0)
-    return Value(dimension, size, (reading,))
+    kind = "nth" if match["nth"] else "things" if match["things"] and reading >= 1 else ""
+    return Value(number_of("units", unit) if unit else ((kind, 1.0),), (reading,))

@@ -80,7 +80,9 @@ def test_infinite_number_is_an_ordinary_word():
 
 
 def test_a_part_scores_its_share_and_the_best_reference_counts():
-    assert graded("peach cobbler", "peach cobbler and cakes") == pytest.approx(2 / 3)
+    assert graded("Last year they baked a peach cobbler for the fair", "peach cobbler and cakes") == 2 / 3
+    assert graded("peach cobbler", "peach cobbler and cakes") is None, "people differ about a part of a list"
+    assert graded("cakes", "bread") is None and graded("They baked cakes for the fair", "bread") == 0
     assert graded("in May 2023", "7 May 2023") == 0.5, "vaguer than what was asked"
     assert graded("Paris", "London", "Paris") == 1
     assert correctness.metrics(Turn(user="?", reference_answers=["x"], unanswerable=True)) == ()
@@ -88,7 +90,8 @@ def test_a_part_scores_its_share_and_the_best_reference_counts():
 
 def test_a_part_counts_half_in_a_paragraph_and_all_of_it_counts_in_full():
     reference, more = "the red fox and the old badger", " and so it went on for the rest of that long evening" * 3
-    assert graded("the red fox", reference) == 0.5 and graded(f"the red fox{more}", reference) == 0.25
+    sentence = "the red fox and nobody else is what I can see here"
+    assert graded(sentence, reference) == 0.5 and graded(f"{sentence}{more}", reference) == 0.25
     assert graded(reference, reference) == graded(f"{reference}{more}", reference) == 1
 
 

@@ -37,7 +37,8 @@ def graded(reply: str, *references: str) -> float | None:
         ("42", "\uff14\uff12", "\uff12\uff14"),
         ("25", "\u0662\u0665", "\u0662\u0664"),
         ("office", "the o\ufb03ce", "the shop, on Monday, by the way"),
-        ("\uffe55000", "5,000 yen", "5,000 yuan"),
+        ("\uffe55000", "5,000 yen", "5,000 euros"),
+        ("\uffe55000", "5,000 yuan", "5,000 dollars"),
         ("The Who", "It was The Who.", "It was The Kinks."),
         ("I", "The answer is I.", "I think it is K."),
         ("+", "+", "-"),
@@ -151,8 +152,8 @@ def test_a_synonym_is_not_graded_and_a_name_is():
     assert graded("She met him in the old harbour after the storm had passed.", "lawyer") == 0, "a long reply"
 
 
-def test_a_part_of_a_list_in_another_language_is_not_graded():
-    assert graded("Faro e Beja", "\xc9vora, Beja, Faro") is None
+def test_a_part_of_a_list_in_another_language_is_wrong():
+    assert graded("Faro e Beja", "\xc9vora, Beja, Faro") == 0
     assert graded("Faro, Beja e \xc9vora", "\xc9vora, Beja, Faro") == 1
     assert graded("Lisboa", "\xc9vora, Beja, Faro") == 0
 
@@ -204,7 +205,7 @@ def test_undecided_turns_are_left_out_counted_and_shown(tmp_path, monkeypatch, c
     summary = json.loads((run.path / "summary.json").read_text())["flows"]
     undecided = [summary[flow]["scores"]["answer_correctness"] for flow in texts]
     assert [(score["n"], score["undecided"], score["mean"]) for score in undecided] == [(2, 2, 1), (3, 1, 1)]
-    assert "2 not decided" in capsys.readouterr().out
+    assert "not decided and not counted: 2 of a, 1 of b" in capsys.readouterr().out
     reasons = run.scores[(run.scores.metric == "answer_correctness") & run.scores.value.isna()].reason
     assert len(reasons) == 3 and all(reason.startswith("not decided") for reason in reasons)
     assert main(["report", "run", "-o", "page.html"]) == 0

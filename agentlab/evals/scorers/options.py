@@ -1,0 +1,64 @@
+"""Reads answers to questions that offer some: "A) one or B) two?", "the red or the blue one?".
+
+score_option("the second: two", "B", "A) one or B) two?")       # 1.0
+"""
+
+from __future__ import annotations
+
+import re
+
+from agentlab.evals.scorers.families import FILLERS, content_families, families
+from agentlab.evals.scorers.tables import fold, pattern
+from agentlab.evals.scorers.values import language_of, read_values
+
+
+def score_option(reply: str, reference: str, question: str) -> float | None:
+    """Return 1 for the letter of the reference or the text that the question has for it, else 0.
+
+    None means that the reference is no letter of an option.
+    """
+    offered = {match["letter"].upper(): match["text"] for match in pattern("offered").finditer(question)}
+    offered |= {match["letter"]: match["text"] for match in pattern("lettered").finditer(question)}
+    option = pattern("option").fullmatch(reference.upper() if offered else reference)
+    if option is None and offered and re.match(r"\W*[^\W\d_]\s?[).:]", reference):
+        option = pattern("option").match(reference.strip(" (").upper()[:1])
+    return None if option is None else float(option[1] == (_by_text(reply, offered) or _by_letter(reply)))
+
+
+def names_another(reply: str, reference: str, question: str) -> bool:
+    """Return True for a reply without the reference that has another answer which the question offers."""
+    wanted, words, offered = map(families, (reference, reply, question))
+    is_offered = wanted and wanted <= offered and pattern("choice").search(fold(question).lower())
+    return bool(is_offered and words.isdisjoint(wanted) and not words.isdisjoint(offered))
+
+
+def final_answer(reply: str) -> str:
+    """Return the text after the last "the answer is", or in the last box; otherwise the reply."""
+    finals = pattern("final").findall(reply)
+    return (finals[-1][0] or finals[-1][1]) if finals else reply
+
+
+def _by_text(reply: str, offered: dict[str, str]) -> str:
+    """Return the letter of the only option whose text is in the reply, or whose text has all words of the reply."""
+    words = families(reply)
+    texts = {letter: content_families(text) for letter, text in offered.items()}
+    whole = [letter for letter, text in texts.items() if text <= words]
+    language = language_of(" ".join([*offered.values(), reply]))
+    values = read_values(reply, language)[1]
+    same = [
+        letter
+        for letter, text in offered.items()
+        if any(value.equals(other) for value in read_values(text, language)[1] for other in values)
+    ]
+    longer = {word for word in words - FILLERS if len(word) > 1}
+    part = [letter for letter, text in texts.items() if longer and longer <= text]
+    return next((named[0] for named in (whole, part, same) if len(named) == 1), "")
+
+
+def _by_letter(reply: str) -> str:
+    """Return the letter of the option that a reply names as its answer; otherwise its first single letter, if any."""
+    final = pattern("small_letter").sub(lambda letter: letter[0].upper(), final_answer(reply))
+    letters = [*pattern("letter").finditer(final)]
+    marked = [match["letter"] for match in letters if match["marked"]]
+    others = pattern("other_option").findall(final.upper())
+    return (marked[-1:] or [match["letter"] for match in letters[:1]] or others[:1] or [""])[0]
