@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,18 @@ def pattern(name: str) -> re.Pattern[str]:
 
 def rewrite(name: str, text: str) -> str:
     """Return the text after the rewrites of that name."""
-    for source, replacement in _PATTERNS[name]:
-        text = _compiled(source).sub(replacement, text)
+    for source, replacement in _rewrites(name):
+        text = source.sub(replacement, text)
     return text
+
+
+@functools.cache
+def _rewrites(name: str) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+    """Return patterns with functions: a template would be read again for each text, also without a match."""
+    return [
+        (_compiled(source), functools.partial(re.Match.expand, template=replacement))
+        for source, replacement in _PATTERNS[name]
+    ]
 
 
 @functools.lru_cache(maxsize=32)  # one turn compares a reply with several references

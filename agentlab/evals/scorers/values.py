@@ -137,6 +137,7 @@ def with_years(content: Content) -> Content:
     return [*dates, *years], [*values, *numbers, *centuries], rest
 
 
+@functools.lru_cache(maxsize=64)
 def in_digits(text: str, language: str) -> str:
     """Return the text in small letters with numbers and fractions in digits: "two thirds" is 0.6666666666666666."""
     text = rewrite("spelled", rewrite("commas", rewrite("cased", with_plain_signs(text)).lower()))
