@@ -33,9 +33,9 @@ def names_another(reply: str, reference: str, question: str) -> bool:
 
 
 def final_answer(reply: str) -> str:
-    """Return the text after the last "the answer is", or in the last box; otherwise the reply."""
+    """Return the text after the last "the answer is", or in the last box or answer tag; otherwise the reply."""
     finals = pattern("final").findall(reply)
-    return (finals[-1][0] or finals[-1][1]) if finals else reply
+    return next(filter(None, finals[-1]), "") if finals else reply
 
 
 def _by_text(reply: str, offered: dict[str, str]) -> str:
