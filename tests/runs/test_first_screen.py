@@ -45,13 +45,14 @@ def test_flows_are_ordered_by_the_mean_and_another_leader_by_count_is_named(tmp_
 
 def test_undecided_turns_are_counted_below_the_numbers(own_home, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for name, expected in (("assistant", "3 of chatbox, 3 of chatbox_no_memory, 1 of discord"), ("laws", "")):
+    undecided = "3 of chatbox, 1 of chatbox_native, 3 of chatbox_no_memory, 1 of discord, 1 of coordinator"
+    for name, expected in (("assistant", undecided), ("laws", "")):
         run = al.Lab(f"evals/recorded/{name}.yaml", mode="replay").run_sync(out=tmp_path / name)
         verdict, _ = recommend(run)
         assert verdict.legend.endswith(f"; not decided and not counted: {expected}" if expected else "[95 %]")
         assert not [each for each in verdict.numbers if "not decided" in f"{each.right} {each.mean}"]
     (plan,) = (note for note in verdict.notes if note.startswith("what would decide"))
-    assert "in refusal_accuracy (3 so far), if rag_only is as good as tools_rag_fallback" in plan, (
+    assert "in refusal_accuracy (4 so far), if rag_only is as good as tools_rag_fallback" in plan, (
         "tools is shown worse"
     )
     assert "* weak point of rag_only: declines 19 of 31 turns that it could answer" in [f"* {n}" for n in verdict.notes]
