@@ -62,9 +62,12 @@ class Views(Content):
         return forest(self, self.pairs) if self.pairs else None
 
     def matrix(self, only: TurnFilter = "all", by: str = "", limit: int = 20) -> Matrix:
-        """Return turns by flows, worst first by the measure `by` (default: that of `right`); raises ConfigError."""
+        """Return turns as rows and flows as columns, worst first by the measure `by`; raises ConfigError."""
         check_names("choice of turns", [only], ("all", "failed", "flipped", "disagree"))
-        by = by or self.axes[1]
+        pairs = self.comparison.pairs if self.comparison else ()
+        tests = [d for pair in pairs for d in pair.differences if d.primary]
+        ranks = [(not d.is_shown, not d.changed, d.measure.name) for d in tests if d.measure.better == "higher"]
+        by = by or min(ranks, key=lambda rank: rank[:2], default=(True, True, self.axes[1]))[2]
         check_names("measure of this run", [by], self.measures)
         return Matrix(self, only, by, limit)
 
