@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +70,25 @@ def open_chat(jupyter: JupyterServer, browser: Any, request: pytest.FixtureReque
         # Of a test that failed this shows where it stood.
         page.screenshot(path=PICTURES / f"{name}.png")
     context.close()
+
+
+@pytest.fixture
+def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Opens pages of a test file by their names in its fixture `files`; none has an error of JavaScript."""
+    pages = []
+
+    def start(name: str, width: int = 1280, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.goto(files[name].as_uri())
+        page.wait_for_selector("#matrix .reply:not(:text-is('…'))")
+        pages.append(page)
+        return page
+
+    yield start
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for number, page in enumerate(pages):
+        page.screenshot(path=PICTURES / f"{request.node.name[5:].replace('/', '-')}-{number}.png")
+        assert page.errors == []
+        page.close()

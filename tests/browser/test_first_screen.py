@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +39,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (data / "conversations.jsonl").write_text(lines.replace(first, f'{first}, "scored": false'))
         runs["history"] = play(data, folder / "past", Answering("one", wrong=[("c00", 2)]))
         return {name: run.report().save(folder / f"{name}.html") for name, run in runs.items()}
-
-
-@pytest.fixture
-def show(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
-    pages = []
-
-    def start(name: str) -> Any:
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.goto(files[name].as_uri())
-        page.wait_for_selector("#matrix .reply:not(:text-is('…'))")
-        pages.append(page)
-        return page
-
-    yield start
-    for page in pages:
-        assert page.errors == []
-        page.close()
 
 
 def numbers(text: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from support.paths import ROOT
 from support.small_runs import Answering, play, write_set
 
 pytestmark = pytest.mark.browser
-PICTURES = ROOT / "results" / "browser"
 EIGHT = ("rag_only", "tools", "tools_rag_fallback", "chatbox", "chatbox_native_tools", "discord", "coordinator", "ego")
 ROWS = "#matrix .row:not(.top)"
 NAMES = "#plot :not(.finding) > text[font-weight]"
@@ -46,27 +45,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         }
         runs = {name: play(data, folder / name, *each) for name, each in flows.items()}
         return {name: run.report().save(folder / f"{name}.html") for name, run in runs.items()}
-
-
-@pytest.fixture
-def show(browser: Any, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Open]:
-    pages = []
-
-    def start(name: str, width: int = 1280, **options: Any) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
-        page.errors = []
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.goto(files[name].as_uri())
-        page.wait_for_selector("#matrix .reply:not(:text-is('…'))")
-        pages.append(page)
-        return page
-
-    yield start
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    for number, page in enumerate(pages):
-        page.screenshot(path=PICTURES / f"{request.node.name[5:].replace('/', '-')}-{number}.png")
-        assert page.errors == []
-        page.close()
 
 
 @pytest.mark.parametrize(
