@@ -63,11 +63,8 @@ class FlowNumbers(NamedTuple):
 def flow_numbers(name: str, flow: FlowSummary, answer: str, right: str, decides: str, *, priced: bool) -> FlowNumbers:
     """Return the numbers of a flow; `answer` is the measure of the answer, its cost is in dollars if `priced`."""
     own = {cost: flow.per_turn(cost) for cost in ("cost_usd", "llm_calls", "input_tokens", "output_tokens")}
-    tokens, score, latency = (
-        [own["input_tokens"], own["output_tokens"]],
-        flow.scores.get(answer),
-        flow.latency_s["mean"],
-    )
+    tokens, latency = [own["input_tokens"], own["output_tokens"]], flow.latency_s["mean"]
+    score = flow.scores.get(answer)
     total = "-" if None in tokens else f"{sum(filter(None, tokens)):,.0f}"
     cost = "-" if None in tokens else f"{tokens[0]:,.0f} tokens in, {tokens[1]:,.0f} out"
     if priced and own["cost_usd"] is not None:

@@ -52,6 +52,8 @@ MAX_EXTRA_WORDS = 4
 """People differ about a part of an English list, if the reply has at most this many words more than the reference."""
 MAX_ITEM_WORDS = 3
 """A part of a reference with at most this many content words is an item of a list."""
+DENIALS = ("negative", "excluding")
+"""Patterns of which a text that denies something has one."""
 MAX_DENIAL = 6
 """Outside English, a reply with at most this many characters more than the reference only denies it."""
 MAX_DENYING = 40
@@ -85,8 +87,8 @@ def correctness(reply: str, reference: str, question: str = "") -> float | None:
     if (forms := pattern("alternative").fullmatch(reference)) and not read_values(forms[2], language)[2].strip():
         scores = [correctness(reply, form, question) for form in forms.groups()]  # 30 kg (66 lb)
         return max((score for score in scores if score is not None), default=None)
-    if wants_yes_or_no(reference, question, language):
-        score = score_yes_or_no(reply, reference, question, language)
+    if wanted := wants_yes_or_no(reference, question, language):
+        score = score_yes_or_no(reply, reference, wanted, question, language)
         if score is not None or is_bare(reference, max_words=1):
             return score
     return _by_content(reply, reference, question, language)
@@ -125,15 +127,10 @@ def _list_score(reply: str, reference: str) -> float | None:
     """Return 1 for all items of a reference that is a list, 0 for a part of them; None for other references."""
     reply, reference = (fold(rewrite("denied", text)).lower() for text in (reply, reference))
     parts = [content_families(part) for part in pattern("item").split(reference)]
-    is_list = len(parts) > 2 or pattern("listing").search(reference)
-    if (
-        len(parts) < 2
-        or not is_list
-        or not all(0 < len(part) <= MAX_ITEM_WORDS for part in parts)
-        or re.search(r"\d", reference)
-    ):
+    is_list = len(parts) > 2 or (len(parts) == 2 and pattern("listing").search(reference))
+    if not is_list or re.search(r"\d", reference) or not all(0 < len(part) <= MAX_ITEM_WORDS for part in parts):
         return None
-    words, excludes = families(reply), any(pattern(name).search(reply) for name in ("excluding", "without"))
+    words, excludes = families(reply), _has_any(reply, "excluding", "without")
     n_whole = sum(part <= words or (not reference.isascii() and "".join(part) in reply) for part in parts)
     is_whole = n_whole == len(parts)
     return None if not n_whole or is_paragraph(reply) or (is_whole and excludes) else float(is_whole)
@@ -148,10 +145,9 @@ def _is_in_order(reply: str, reference: str) -> bool:
 
 def _asked_unit(reference: str, question: str) -> str:
     """Return the unit that a question wants, as in "how many minutes", if the reference is a bare number."""
-    unit = pattern("asked_unit").search(fold(question).lower())
-    if unit is None or not re.fullmatch(r"[\d.,\s]+", reference):
-        return ""
-    return f" {unit['unit']}"
+    is_number = re.fullmatch(r"[\d.,\s]+", reference)
+    unit = pattern("asked_unit").search(fold(question).lower()) if is_number else None
+    return f" {unit['unit']}" if unit else ""
 
 
 def _excludes(*texts: str) -> bool:
@@ -216,18 +212,18 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
         return share
     # In digits, as "ten minus five" denies nothing.
     text, reference_text = (in_digits(_answer(each, MAX_DENIED_WORDS), language) for each in (reply, reference))
-    if has_values and not _has_denial(reference_text):
+    if has_values and not _has_any(reference_text, *DENIALS):
         text = " ".join(clause for clause in pattern("clause").split(text) if re.search(r"\d", clause))
     is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
-    denies, denied = map(_has_denial, (text, reference_text))
+    denies, denied = (_has_any(each, *DENIALS) for each in (text, reference_text))
     if share >= RIGHT and denies != denied:
         is_whole = share == 1 and not has_values and len(text) <= MAX_DENYING * (1 + text.isascii())
         return 0.0 if denied or is_whole or len(text) <= len(reference_text) + MAX_DENIAL else None
     return share if share == 1 or has_values or is_name else None
 
 
-def _has_denial(text: str) -> bool:
-    return any(pattern(name).search(text) for name in ("negative", "excluding"))
+def _has_any(text: str, *patterns: str) -> bool:
+    return any(pattern(name).search(text) for name in patterns)
 
 
 def is_paragraph(text: str) -> bool:

@@ -23,7 +23,8 @@ def signed_families(text: str) -> list[Families]:
 
 def content_families(text: str) -> Families:
     """Return the families of a text without function words of ten languages; of a text that has no others, all."""
-    return families(text) - FILLERS or families(text)
+    words = families(text)
+    return words - FILLERS or words
 
 
 def _beginnings(stems: Iterable[str]) -> Families:

@@ -17,10 +17,13 @@ def score_option(reply: str, reference: str, question: str) -> float | None:
 
     None means that the reference is no letter of an option.
     """
+    is_labelled = re.match(r"\W*[^\W\d_]\s?[).:]", reference) is not None
+    if not (is_labelled or pattern("option").fullmatch(reference.upper())):
+        return None
     offered = {match["letter"].upper(): match["text"] for match in pattern("offered").finditer(question)}
     offered |= {match["letter"]: match["text"] for match in pattern("lettered").finditer(question)}
     option = pattern("option").fullmatch(reference.upper() if offered else reference)
-    if option is None and offered and re.match(r"\W*[^\W\d_]\s?[).:]", reference):
+    if option is None and offered and is_labelled:
         option = pattern("option").match(reference.strip(" (").upper()[:1])
     return None if option is None else float(option[1] == (_by_text(reply, offered) or _by_letter(reply)))
 
@@ -43,6 +46,13 @@ def _by_text(reply: str, offered: dict[str, str]) -> str:
     words = families(reply)
     texts = {letter: content_families(text) for letter, text in offered.items()}
     whole = [letter for letter, text in texts.items() if text <= words]
+    longer = {word for word in words - FILLERS if len(word) > 1}
+    part = [letter for letter, text in texts.items() if longer and longer <= text]
+    return next((named[0] for named in (whole, part) if len(named) == 1), "") or _by_value(reply, offered)
+
+
+def _by_value(reply: str, offered: dict[str, str]) -> str:
+    """Return the letter of the only option that has a value of the reply: five days for "5 days"."""
     language = language_of(" ".join([*offered.values(), reply]))
     values = read_values(reply, language)[1]
     same = [
@@ -50,9 +60,7 @@ def _by_text(reply: str, offered: dict[str, str]) -> str:
         for letter, text in offered.items()
         if any(value.equals(other) for value in read_values(text, language)[1] for other in values)
     ]
-    longer = {word for word in words - FILLERS if len(word) > 1}
-    part = [letter for letter, text in texts.items() if longer and longer <= text]
-    return next((named[0] for named in (whole, part, same) if len(named) == 1), "")
+    return same[0] if len(same) == 1 else ""
 
 
 def _by_letter(reply: str) -> str:

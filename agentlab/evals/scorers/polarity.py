@@ -15,8 +15,8 @@ def wants_yes_or_no(reference: str, question: str, language: str) -> str:
     return _stated(reference, language) or ("no" if asks and _meant(reference, language) == "no" else "")
 
 
-def score_yes_or_no(reply: str, reference: str, question: str, language: str) -> float | None:
-    """Return 1 if the reply has the yes or no of the reference and no other value, 0 for the opposite, else None."""
+def score_yes_or_no(reply: str, reference: str, wanted: str, question: str, language: str) -> float | None:
+    """Return 1 if the reply means `wanted`, the reference's, and has no other value, 0 for the opposite, else None."""
     own = _stated(reply, language)
     if not own and is_bare(reference) and not pattern("without").search(fold(question).lower()):
         own = _meant(reply, language)
@@ -24,8 +24,7 @@ def score_yes_or_no(reply: str, reference: str, question: str, language: str) ->
         return None
     ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
     alike = [value.equals(other) for value in ours for other in theirs if value.dimension == other.dimension]
-    is_same = own == wants_yes_or_no(reference, question, language)
-    return float(is_same and (any(alike) or not alike))  # other words only explain the yes or no
+    return float(own == wanted and (any(alike) or not alike))  # other words only explain the yes or no
 
 
 def is_bare(reference: str, max_words: int = MAX_BARE_WORDS) -> bool:
