@@ -21,9 +21,9 @@ from functools import partial
 
 from agentlab.core.events import ANSWERING, Decision, Event, MemoryOp, ModelCall, Search, ToolRun, shorten
 from agentlab.data.conversations import Turn
-from agentlab.evals.scorers.correctness import correctness, is_paragraph
+from agentlab.evals.scorers.correctness import correctness
 from agentlab.evals.scorers.stems import content_stems
-from agentlab.evals.scorers.words import best_score, has_reference
+from agentlab.evals.scorers.words import best_score, has_reference, is_paragraph
 from agentlab.evals.store.rows import TurnRow
 from agentlab.evals.store.run import StoredRun
 from agentlab.knowledge.citations import strip_markers

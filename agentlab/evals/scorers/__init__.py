@@ -5,7 +5,8 @@ A scorer file defines two functions. `metrics(turn)` returns the names of the me
 
 Text: `answer` (token F1), `correctness`, `rouge`, `similarity`, `groundedness`, `refusal`, `citations`, `injection`.
 Search: `lookup`, `retrieval`, `ranking`. Tools: `tools`. Memory: `memory_recall`, `memory_writes`. Helpers, no scorers:
-`words`, `stems`, `families`, `values`, `tables`, `dates`, `options`, `polarity`, `overlap`, `facts`.
+`words`, `stems`, `families`, `values`, `tables`, `dates`, `options`, `polarity`, `names`, `lists`, `focus`, `overlap`,
+`facts`.
 """
 
 from __future__ import annotations

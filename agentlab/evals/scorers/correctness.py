@@ -10,8 +10,10 @@ paragraph the score is the token F1; otherwise a long reply would contain most o
 
 Some replies are not graded, and the table of a run counts such turns. A short reply without a word of the reference,
 such as "an attorney" for "lawyer", may be a synonym or a mistake, and most causes ("why") are paraphrases. A short
-English reply with a part of a list is not graded either; in other languages it is wrong. There a reply in words is
-right if it has all of them and denies as the reference does; otherwise it is not graded.
+reply may have the reference in a clause about something else: "Moss won, Fly came third" for "Fly". A short English
+reply with a part of a list is not graded either; in other languages it is wrong. There a reply in words is right if it
+has all of them and denies as the reference does; otherwise it is not graded. Nor is one with a word such as "only", or
+one without any value if the reference has some.
 
 The rules were tested on answers with human labels: `results/labels.md`, `results/LOG.md`, `evals/bench/correctness.py`.
 """
@@ -24,34 +26,31 @@ import re
 from agentlab.core.thoughts import split_thought
 from agentlab.data.conversations import Turn
 from agentlab.evals.scorers import Score, TurnOutcome
-from agentlab.evals.scorers.dates import date_recall, month_first
+from agentlab.evals.scorers.dates import century_before, date_recall, month_first
 from agentlab.evals.scorers.families import (
-    FAMILY_CHARS,
     FILLERS,
     NEGATIONS,
     Families,
-    content_families,
     families,
     signed_families,
 )
+from agentlab.evals.scorers.focus import is_beside, repeats, sets_apart
+from agentlab.evals.scorers.lists import is_in_order, score_list
+from agentlab.evals.scorers.names import score_name
 from agentlab.evals.scorers.options import final_answer, names_another, score_option
-from agentlab.evals.scorers.polarity import is_bare, score_yes_or_no, wants_yes_or_no
+from agentlab.evals.scorers.polarity import is_bare, score_yes_or_no, wants_yes_or_no, without_in_the
 from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
-from agentlab.evals.scorers.values import LOOSE, Value, in_digits, language_of, read_values, with_years
-from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, normalise
+from agentlab.evals.scorers.values import HOURS, LOOSE, Content, Value, in_digits, language_of, read_values, with_years
+from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, is_paragraph, normalise
 from agentlab.knowledge.citations import strip_markers
 from agentlab.knowledge.refusal import declines
 
-MAX_SENTENCE_WORDS = 25
-"""A text with more words is a paragraph, and has some content of most references by chance."""
 MAX_SYNONYM_WORDS = 2
 """With at most this many content words in the reference, a reply in other words may be a synonym: no score."""
 MAX_DENIED_WORDS = 4
 """With at most this many words in the reference, one denied word contradicts it; of a longer one the rest may hold."""
 MAX_EXTRA_WORDS = 4
 """People differ about a part of an English list, if the reply has at most this many words more than the reference."""
-MAX_ITEM_WORDS = 3
-"""A part of a reference with at most this many content words is an item of a list."""
 DENIALS = ("negative", "excluding")
 """Patterns of which a text that denies something has one."""
 MAX_DENIAL = 6
@@ -77,6 +76,7 @@ def correctness(reply: str, reference: str, question: str = "") -> float | None:
     reply = split_thought(reply)[0]
     if declines(reply) and not declines(reference):
         return 0.0
+    reply = _with_code(reply, reference)
     if reply.strip() == reference.strip():
         return 1.0
     if is_paragraph(reference):
@@ -90,23 +90,36 @@ def correctness(reply: str, reference: str, question: str = "") -> float | None:
     if wanted := wants_yes_or_no(reference, question, language):
         score = score_yes_or_no(reply, reference, wanted, question, language)
         if score is not None or is_bare(reference, max_words=1):
-            return score
+            return 0.0 if score and _excludes(reply, reference) else score
+        reference = pattern("leading_answer").sub("", fold(reference))  # "it is closed" tells as much as "no"
     return _by_content(reply, reference, question, language)
+
+
+def _with_code(reply: str, reference: str) -> str:
+    """Return the reply with the reference, if it is a code, written as there: B-117 for B117."""
+    if not pattern("code").fullmatch(reference):
+        return reply
+    parts = r"[\s./-]?".join(re.findall(r"[A-Z]+|\d+", reference))
+    return re.sub(rf"(?<![^\W_]){parts}(?![^\W_])", reference.strip(), reply)
 
 
 def _by_content(reply: str, reference: str, question: str, language: str) -> float | None:
     if names_another(reply, reference, question) or (language != "en" and _denies(reply, reference)):
         return 0.0
-    if _differs_in_interval(reply, reference):
+    if _differs_in_interval(reply, reference, language):
         return None
-    if (listed := _list_score(reply, reference)) is not None:
+    if (listed := score_list(reply, reference, language)) is not None:
         if listed and pattern("order").search(fold(question).lower()):
-            return float(_is_in_order(reply, reference))
+            return float(is_in_order(reply, reference))
         if language not in ("en", "") or pattern("other_letters").search(reference):
             return listed
         if not listed and len(reply.split()) <= len(reference.split()) + MAX_EXTRA_WORDS:
             return None
-    share = _share(reply, reference + _asked_unit(reference, question), language)
+    share = _share(reply, reference + _asked_unit(reference, question), language, question)
+    if share is not None and share >= RIGHT:
+        has_words_alone = language != "en" and not any(read_values(reference, language)[:2])
+        if (has_words_alone and sets_apart(reply, reference)) or is_beside(reply, reference, question):
+            return None
     asks_cause = share is not None and share < RIGHT and pattern("cause").search(fold(question).lower())
     return None if asks_cause and not read_values(reference, language)[1] else share
 
@@ -117,30 +130,10 @@ def _denies(reply: str, reference: str) -> bool:
     return pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
 
 
-def _differs_in_interval(*texts: str) -> bool:
+def _differs_in_interval(reply: str, reference: str, language: str) -> bool:
     """Return True for a number of which one side alone says "every": such words may mean the same or not."""
-    reply, reference = (pattern("interval").search(fold(text).lower()) for text in texts)
-    return (reply is None) != (reference is None) and re.search(r"\d", in_digits(texts[1], "en")) is not None
-
-
-def _list_score(reply: str, reference: str) -> float | None:
-    """Return 1 for all items of a reference that is a list, 0 for a part of them; None for other references."""
-    reply, reference = (fold(rewrite("denied", text)).lower() for text in (reply, reference))
-    parts = [content_families(part) for part in pattern("item").split(reference)]
-    is_list = len(parts) > 2 or (len(parts) == 2 and pattern("listing").search(reference))
-    if not is_list or re.search(r"\d", reference) or not all(0 < len(part) <= MAX_ITEM_WORDS for part in parts):
-        return None
-    words, excludes = families(reply), _has_any(reply, "excluding", "without")
-    n_whole = sum(part <= words or (not reference.isascii() and "".join(part) in reply) for part in parts)
-    is_whole = n_whole == len(parts)
-    return None if not n_whole or is_paragraph(reply) or (is_whole and excludes) else float(is_whole)
-
-
-def _is_in_order(reply: str, reference: str) -> bool:
-    """Return True if the first word of each item stands in the reply after that of the item before."""
-    reply, reference = (fold(text).lower() for text in (reply, reference))
-    places = [reply.find(item.strip()[:FAMILY_CHARS]) for item in pattern("item").split(reference)]
-    return places == sorted(places)
+    ours, theirs = (pattern("interval").search(fold(text).lower()) for text in (reference, reply))
+    return (ours is None) != (theirs is None) and re.search(r"\d", in_digits(reference, language)) is not None
 
 
 def _asked_unit(reference: str, question: str) -> str:
@@ -152,6 +145,11 @@ def _asked_unit(reference: str, question: str) -> str:
 
 def _excludes(*texts: str) -> bool:
     """Return True if the two texts name different colours, sides or labels: "the green valve" for the red one."""
+    texts = (rewrite("denied", texts[0]), texts[1])
+    for name in ("label", "letter_label"):
+        labels = [{label.upper() for label in pattern(name).findall(text)} for text in texts]
+        if all(labels) and not labels[1] <= labels[0] and (name == "label" or len(labels[1]) == 1):
+            return True
     table = WORDS["exclusive"]
     words = [normalise(rewrite("rates", fold(text))).split() for text in texts]
     members = [{table[word] for word in each if word in table} for each in words]
@@ -159,42 +157,86 @@ def _excludes(*texts: str) -> bool:
     return not kinds[0].isdisjoint(kinds[1])
 
 
-def _share(reply: str, reference: str, language: str) -> float | None:
+def _share(reply: str, reference: str, language: str, question: str) -> float | None:
+    reply, reference = _with_times(reply, reference, language)
     dated = reply if read_values(_answer(reply, 0), language)[0] else ""
     dates, values, rest = read_values(rewrite("denied", reference), language, dated=dated)
-    expected, denied = signed_families(rest)
-    expected -= NEGATIONS if denied else frozenset()
-    expected = frozenset(word for word in expected if len(word) > 1 or not word.isascii()) or expected
-    if language != "en":
-        expected = expected - FILLERS or (frozenset() if values or dates else expected)
+    expected, denied = _content_words(rest, reference, language, has_values=bool(values or dates))
     total = len(expected) + len(denied) + sum(value.weight for value in values) + 2 * len(dates)
     if not total:
         return _as_it_is(reply, reference)
     answer = _answer(reply, len(expected))
-    reply_dates, reply_values, reply_rest = with_years(read_values(answer, language, dated=reference if dates else ""))
-    if language == "en" and re.search(r"\d/\d", answer):
-        reply_dates = [*reply_dates, *month_first(reply_dates)]
+    reply_dates, reply_values, reply_rest = _reply_content(answer, reference if dates else "", language)
     present, absent = signed_families(reply_rest if dates else f"{reply_rest} . {fold(answer)}")
     matched = [value for value in values if any(map(value.equals, reply_values))]
     date_points = date_recall(reply_dates, dates) * 2 * len(dates) if dates else 0.0
     is_short = len(expected) + len(denied) + 2 * len(dates) < 3
     strict = {value for value in values if value.dimension not in LOOSE or is_short}
     if (strict and strict.isdisjoint(matched)) or (dates and not date_points):
+        has_none = bool(present) and not reply_dates and (not reply_values or (bool(dates) and not values))
+        is_unread = has_none and not _is_english(language, reply, reference) and not repeats(question, reply)
+        return None if is_unread else 0.0
+    differs = _differ_in_order(values, matched, reply_values, reference) or _excludes(reply, reference)
+    if differs or _contradicts(expected, denied, present, absent):
         return 0.0
-    if _differ_in_order(values, matched, reply_values, reference) or _excludes(reply, reference):
-        return 0.0
-    if _contradicts(expected, denied, present, absent):
-        return 0.0
-    if (name := _name_score(reply, reference)) is not None:
+    if not (dates or values) and (name := score_name(reply, reference)) is not None:
         return name
     points = date_points + sum(value.weight for value in matched)
     points += len(expected & present) + len(denied & (absent | present))
-    is_new = not points and not reply_values and 0 < len(present) <= len(expected) + 1 <= MAX_SYNONYM_WORDS + 1
-    if is_new and not pattern("has_name").search(reference):
+    if not points and not reply_values and _may_be_synonym(expected, present, reply, reference, question):
         return None
     share = points / total / (2 if is_short and matched != values else 1)
+    if (values or dates) and matched == values and date_points == 2 * len(dates) and _is_bare_value(reply_rest):
+        share = max(share, RIGHT)  # "25 %" for "1/4 of the price"
     share /= 2 if share < 1 and is_paragraph(reply) else 1
     return _validated(share, reply, reference, language, bool(values or dates))
+
+
+def _content_words(rest: str, reference: str, language: str, *, has_values: bool) -> tuple[Families, Families]:
+    """Return the words of a reference beside its values that count: those that it states, and those that it denies."""
+    expected, denied = signed_families(rest)
+    expected -= NEGATIONS if denied else frozenset()
+    if longer := frozenset(word for word in expected if len(word) > 1 or not word.isascii()):
+        expected = longer
+    elif not re.search(r"\b[A-Z]\b|^\W*\w\W*$", reference):  # "l'or" has no letter that stands for itself
+        expected = frozenset()
+    if language != "en":
+        expected = expected - FILLERS or (frozenset() if has_values else expected)
+    return expected, denied
+
+
+def _reply_content(answer: str, dated: str, language: str) -> Content:
+    """Return the content of a reply; beside a `dated` reference a date in numbers may be read in two ways."""
+    dates, values, rest = with_years(read_values(answer, language, dated=dated))
+    if language == "en" and re.search(r"\d/\d", answer):
+        dates = [*dates, *month_first(dates)]
+    if pattern("short_year").search(answer):
+        dates = [*dates, *century_before(dates)]
+    return dates, values, rest
+
+
+def _may_be_synonym(expected: Families, present: Families, reply: str, reference: str, question: str) -> bool:
+    """Return True for other words than a short reference, if they are few or none repeats the question."""
+    if not present or len(expected) > MAX_SYNONYM_WORDS or pattern("has_name").search(reference):
+        return False
+    return len(present) <= len(expected) + 1 or (bool(question) and not repeats(question, reply))
+
+
+def _with_times(reply: str, reference: str, language: str) -> list[str]:
+    """Return both texts; if one has a time of day and neither a date, "6.45" is a time, too."""
+    texts = [reply, reference]
+    if not any(map(pattern("dotted").search, texts)):
+        return texts
+    contents = [read_values(text, language) for text in texts]
+    has_time = any(HOURS in value.kinds for _, values, _ in contents for value in values)
+    if not has_time or any(dates for dates, *_ in contents):
+        return texts
+    return [pattern("dotted").sub(r"\1:\2", text) for text in texts]
+
+
+def _is_bare_value(rest: str) -> bool:
+    """Return True for the rest of a text, without its values, that has no word of its own."""
+    return all(len(word) < 3 for word in families(rest) - FILLERS)
 
 
 def _differ_in_order(values: list[Value], matched: list[Value], reply_values: list[Value], reference: str) -> bool:
@@ -207,11 +249,11 @@ def _differ_in_order(values: list[Value], matched: list[Value], reply_values: li
 
 def _validated(share: float, reply: str, reference: str, language: str, has_values: bool) -> float | None:
     """Return 0 outside English for words that one side alone denies, None for words that are not all there."""
-    letters = pattern("other_letters")
-    if language in ("en", "") and not (letters.search(reference) and letters.search(reply)):
+    if _is_english(language, reply, reference):
         return share
     # In digits, as "ten minus five" denies nothing.
-    text, reference_text = (in_digits(_answer(each, MAX_DENIED_WORDS), language) for each in (reply, reference))
+    texts = [in_digits(_answer(each, MAX_DENIED_WORDS), language) for each in (reply, reference)]
+    text, reference_text = (without_in_the(each, language) for each in texts)
     if has_values and not _has_any(reference_text, *DENIALS):
         text = " ".join(clause for clause in pattern("clause").split(text) if re.search(r"\d", clause))
     is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
@@ -222,12 +264,13 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
     return share if share == 1 or has_values or is_name else None
 
 
+def _is_english(language: str, *texts: str) -> bool:
+    """Return True for English, and for Latin words without a sign of their language, such as a name."""
+    return language in ("en", "") and not all(pattern("other_letters").search(text) for text in texts)
+
+
 def _has_any(text: str, *patterns: str) -> bool:
     return any(pattern(name).search(text) for name in patterns)
-
-
-def is_paragraph(text: str) -> bool:
-    return len(text.split()) > MAX_SENTENCE_WORDS
 
 
 def _answer(reply: str, n_words: int) -> str:
@@ -248,20 +291,3 @@ def _contradicts(*sets: Families) -> bool:
     expected, denied, present, absent = sets
     denies = len(expected) <= MAX_DENIED_WORDS and expected & (absent - present)
     return bool(denies or (denied & present and not NEGATIONS & present))
-
-
-def _name_score(reply: str, reference: str) -> float | None:
-    """Return 1 for the initials of a name, 0 for another name (Captain Kirk for Captain Cook), otherwise None."""
-    if not (pattern("full_name").fullmatch(reference) or reference.isupper()):
-        return None
-    for name, text in ((reference, reply), (reply, reference)):
-        initials = ["".join(re.findall(r"\b[A-Z]", words)) for words in pattern("titled").findall(name)]
-        if any(re.search(rf"\b{letters}[A-Z]?\b", text.replace(".", "")) for letters in initials):
-            return 1.0
-    words, others = (re.findall(r"\b[A-Z]\w*[a-z]\w+", fold(text)) for text in (reference, reply))
-    is_other = len(words) > 1 and words[-1][:FAMILY_CHARS].lower() not in fold(reply).lower()
-    last = re.search(rf"\b([A-Z]\w*[a-z]\w+)\s{words[-1]}\b", fold(reply)) if len(words) > 1 else None
-    is_relative = last is not None and last[1] not in words and words[0] not in others
-    if len(words) > 1 and not is_other and not is_relative and not {*others[1:]} - {*words}:
-        return 1.0
-    return 0.0 if is_relative or (is_other and {*others[1:]} - {*words}) else None

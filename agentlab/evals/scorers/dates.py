@@ -34,7 +34,7 @@ def find_dates(text: str, name: str = "date") -> tuple[list[Span], str]:
             continue
         before = text[end : match.start()]
         if relative := pattern("relative").search(before):
-            span = _shift(span, relative["unit"], relative["side"])
+            span = _shift(span, relative["unit"], relative["side"], int(relative["count"] or 1))
             before = before[: relative.start()]
         spans.append(span)
         rest.append(before)
@@ -46,6 +46,12 @@ def month_first(spans: list[Span]) -> list[Span]:
     """Return the days of spans that were written in numbers with the month first: 9/3/2024 is September 3."""
     days = [first for first, last in spans if first == last and first.day <= 12]
     return [(day.replace(month=day.day, day=day.month),) * 2 for day in days]
+
+
+def century_before(spans: list[Span]) -> list[Span]:
+    """Return the spans a hundred years earlier, as a year of two digits may mean."""
+    later = [span for span in spans if span[0].year >= 2000]
+    return [(first.replace(first.year - 100), last.replace(last.year - 100)) for first, last in later]
 
 
 def date_recall(reply_spans: list[Span], reference_spans: list[Span]) -> float:
@@ -93,12 +99,14 @@ def _span(parts: dict[str, str]) -> Span | None:
         return None
 
 
-def _shift(span: Span, unit: str, side: str) -> Span:
-    """Return the days that a phrase such as "week before" or "Friday after" means relative to `span`."""
+def _shift(span: Span, unit: str, side: str, count: int) -> Span:
+    """Return the days that a phrase such as "2 weeks before" or "Friday after" means relative to `span`."""
     first, last = span
     if (weekday := WORDS["weekdays"].get(unit)) is not None:
         back, ahead = (first.weekday() - weekday) % 7 + 1, (weekday - 2 - last.weekday()) % 7 + 1
         day = first - timedelta(back) if side == "before" else last + timedelta(ahead)
         return day, day
-    length = timedelta(_LENGTH[unit.removesuffix("s")])
-    return (first - length, first - timedelta(1)) if side == "before" else (last + timedelta(1), last + length)
+    length, nearest = timedelta(_LENGTH[unit.removesuffix("s")]), timedelta(1)
+    if count > 1:  # as many days, weeks or months, give or take half of one
+        length, nearest = (count + 0.5) * length, (count - 0.5) * length
+    return (first - length, first - nearest) if side == "before" else (last + nearest, last + length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from agentlab.evals.scorers.stems import NEGATING, signed_stems, stem
@@ -16,9 +17,11 @@ def families(text: str) -> Families:
     return signed_families(text)[0]
 
 
-def signed_families(text: str) -> list[Families]:
+@functools.lru_cache(maxsize=256)  # a turn reads its question, reply and reference several times
+def signed_families(text: str) -> tuple[Families, Families]:
     """Return the families of a text's words: plain ones, and those right after a negation."""
-    return [*map(_beginnings, signed_stems(rewrite("elided", text)))]
+    plain, denied = signed_stems(rewrite("elided", text))
+    return _beginnings(plain), _beginnings(denied)
 
 
 def content_families(text: str) -> Families:

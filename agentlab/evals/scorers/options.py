@@ -20,19 +20,24 @@ def score_option(reply: str, reference: str, question: str) -> float | None:
     is_labelled = re.match(r"\W*[^\W\d_]\s?[).:]", reference) is not None
     if not (is_labelled or pattern("option").fullmatch(reference.upper())):
         return None
+    question = pattern("range").sub(" ", question)
     offered = {match["letter"].upper(): match["text"] for match in pattern("offered").finditer(question)}
     offered |= {match["letter"]: match["text"] for match in pattern("lettered").finditer(question)}
+    offered = offered if len(offered) > 1 else {}
     option = pattern("option").fullmatch(reference.upper() if offered else reference)
     if option is None and offered and is_labelled:
-        option = pattern("option").match(reference.strip(" (").upper()[:1])
-    return None if option is None else float(option[1] == (_by_text(reply, offered) or _by_letter(reply)))
+        letter = reference.strip(" (").upper()[:1]
+        option = pattern("option").match(letter) if letter in offered else None  # "M. Vasseur" is a name
+    named = _by_opening(reply, offered) or _by_text(reply, offered) or _by_letter(reply)
+    return None if option is None else float(option[1] == named)
 
 
 def names_another(reply: str, reference: str, question: str) -> bool:
     """Return True for a reply without the reference that has another answer which the question offers."""
+    if not pattern("choice").search(fold(question).lower()):
+        return False
     wanted, words, offered = map(families, (reference, reply, question))
-    is_offered = wanted and wanted <= offered and pattern("choice").search(fold(question).lower())
-    return bool(is_offered and words.isdisjoint(wanted) and not words.isdisjoint(offered))
+    return bool(wanted) and wanted <= offered and words.isdisjoint(wanted) and not words.isdisjoint(offered)
 
 
 def final_answer(reply: str) -> str:
@@ -41,14 +46,26 @@ def final_answer(reply: str) -> str:
     return next(filter(None, finals[-1]), "") if finals else reply
 
 
+def _by_opening(reply: str, offered: dict[str, str]) -> str:
+    """Return the letter with which a reply opens, if the question offers it."""
+    opening = pattern("opening_letter").match(final_answer(reply))
+    return opening["letter"].upper() if opening and opening["letter"].upper() in offered else ""
+
+
 def _by_text(reply: str, offered: dict[str, str]) -> str:
     """Return the letter of the only option whose text is in the reply, or whose text has all words of the reply."""
     words = families(reply)
     texts = {letter: content_families(text) for letter, text in offered.items()}
-    whole = [letter for letter, text in texts.items() if text <= words]
+    plain = fold(reply).lower()
+    whole = [letter for letter, text in texts.items() if text <= words or _is_inside(fold(offered[letter]), plain)]
     longer = {word for word in words - FILLERS if len(word) > 1}
     part = [letter for letter, text in texts.items() if longer and longer <= text]
     return next((named[0] for named in (whole, part) if len(named) == 1), "") or _by_value(reply, offered)
+
+
+def _is_inside(text: str, reply: str) -> bool:
+    """Return True for a text without spaces, as in Chinese, that is part of the reply."""
+    return len(text) > 1 and pattern("unspaced").fullmatch(text) is not None and text in reply
 
 
 def _by_value(reply: str, offered: dict[str, str]) -> str:

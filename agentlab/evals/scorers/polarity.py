@@ -7,6 +7,8 @@ from agentlab.evals.scorers.values import read_values
 
 MAX_BARE_WORDS = 6
 """With at most this many words in the reference, a reply may mean `yes` or `no` without either word."""
+MAX_DENYING_WORDS = 4
+"""A reply that denies something after so many words may mean yes: "feed her, milk takes no harm"."""
 
 
 def wants_yes_or_no(reference: str, question: str, language: str) -> str:
@@ -20,6 +22,8 @@ def score_yes_or_no(reply: str, reference: str, wanted: str, question: str, lang
     own = _stated(reply, language)
     if not own and is_bare(reference) and not pattern("without").search(fold(question).lower()):
         own = _meant(reply, language)
+        if own == "no" != wanted and _meant(" ".join(reply.split()[:MAX_DENYING_WORDS]), language) != "no":
+            return None
     if not own:
         return None
     ours, theirs = (read_values(text, language)[1] for text in (reference, reply))
@@ -32,19 +36,28 @@ def is_bare(reference: str, max_words: int = MAX_BARE_WORDS) -> bool:
     return bool(pattern("bare").match(fold(reference).lower())) and len(reference.split()) <= max_words
 
 
+def without_in_the(text: str, language: str) -> str:
+    """Return a Portuguese text without "no", which is "in the" there and a denial in other languages."""
+    return pattern("in_the").sub(" ", text) if language == "pt" else text
+
+
 def _tables(language: str) -> str:
     return "english_" * (language == "en")  # an English text has no Latin words of other languages
 
 
 def _stated(text: str, language: str) -> str:
     """Return `yes` or `no` if exactly one of them is among the first three words, otherwise ""."""
-    names = [name for name in ("yes", "no") if pattern(f"{_tables(language)}plain_{name}").match(fold(text).lower())]
+    if pattern("opening_yes").match(fold(text).lower()):
+        return "yes"
+    plain = without_in_the(fold(text).lower(), language)
+    names = [name for name in ("yes", "no") if pattern(f"{_tables(language)}plain_{name}").match(plain)]
     return names[0] if len(names) == 1 else ""
 
 
 def _meant(reply: str, language: str) -> str:
     """Return `yes` or `no` if the first sentence of a reply means that in other words, otherwise ""."""
     sentence = rewrite("bounds", fold(pattern("sentence_end").split(reply, maxsplit=1)[0]).lower())
+    sentence = without_in_the(sentence, language)
     meanings = {"allowing": "yes", "without": "", "negative": "no", "affirmative": "yes"}
     for name, meaning in meanings.items():
         if pattern((_tables(language) if meaning else "") + name).search(sentence):

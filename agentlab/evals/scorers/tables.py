@@ -37,19 +37,21 @@ def pattern(name: str) -> re.Pattern[str]:
     return _compiled(_PATTERNS["patterns"][name])
 
 
+@functools.lru_cache(maxsize=256)  # a turn reads its reply and references in several ways
 def rewrite(name: str, text: str) -> str:
     """Return the text after the rewrites of that name."""
-    for source, replacement in _rewrites(name):
-        text = source.sub(replacement, text)
+    for source, replacement, needed in _rewrites(name):
+        if needed in text:
+            text = source.sub(replacement, text)
     return text
 
 
 @functools.cache
-def _rewrites(name: str) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
-    """Return patterns with functions: a template would be read again for each text, also without a match."""
+def _rewrites(name: str) -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], str], str]]:
+    """Return patterns with functions, as a template would be read again for each text, and a text that each needs."""
     return [
-        (_compiled(source), functools.partial(re.Match.expand, template=replacement))
-        for source, replacement in _PATTERNS[name]
+        (_compiled(source), functools.partial(re.Match.expand, template=replacement), needed[0] if needed else "")
+        for source, replacement, *needed in _PATTERNS[name]
     ]
 
 

@@ -39,6 +39,17 @@ ALONE: Kind = ("", 1.0)
 """Kind of a number without a unit."""
 HOURS: Kind = ("s", 3600.0)
 MINUTES: Kind = ("s", 60.0)
+CELSIUS: dict[str, Callable[[float], float]] = {
+    "degc": float,
+    "degf": lambda degrees: (degrees - 32) / 1.8,
+    "kelvin": lambda degrees: degrees - 273.15,
+}
+"""Scale of temperature -> degrees Celsius of a number on it."""
+MAX_DEGREES = 0.5
+"""Most degrees Celsius between two roundings of one temperature."""
+SECONDS_A_MONTH = 365.2425 / 12 * 86400
+"""Mean length of a month of the Gregorian calendar."""
+_DIGIT = re.compile(r"\d")
 LOOSE = ("nth", "weekday")
 """Dimensions of values that a reply may omit if it has other words of the reference: the third, Friday."""
 
@@ -71,13 +82,16 @@ class Value(NamedTuple):
 
 def _equal(kind: Kind, readings: Readings, kind2: Kind, readings2: Readings) -> bool:
     dimensions = {kind[0], kind2[0]}
-    if dimensions == {"degc", "degf"}:
-        celsius, fahrenheit = (readings, readings2) if kind[0] == "degc" else (readings2, readings)
-        return any(abs(c * 1.8 + 32 - f) <= 0.6 for c in celsius for f in fahrenheit)
+    if len(dimensions) == 2 and dimensions <= CELSIUS.keys():
+        pairs = itertools.product(map(CELSIUS[kind[0]], readings), map(CELSIUS[kind2[0]], readings2))
+        return any(abs(a - b) <= MAX_DEGREES for a, b in pairs)
+    if dimensions == {"month", "s"}:
+        kind, kind2 = (("s", size * (SECONDS_A_MONTH if name == "month" else 1)) for name, size in (kind, kind2))
+        dimensions = {"s"}
     if len(dimensions) > 1 and ("" not in dimensions or dimensions & {"weekday", "century"}):
         return False
-    if ALONE in (kind, kind2) and set(readings) & set(readings2):
-        return True
+    if ALONE in (kind, kind2) and (set(readings) & set(readings2) or dimensions - {"", "percent", "things"}):
+        return not set(readings).isdisjoint(readings2)
     tolerance = 1e-9 if kind[1] == kind2[1] else 0.021
     pairs = itertools.product(readings, readings2)
     return any(math.isclose(a * kind[1], b * kind2[1], rel_tol=tolerance, abs_tol=1e-12) for a, b in pairs)
@@ -113,15 +127,17 @@ def read_values(text: str, language: str, dated: str = "") -> Content:
     if dated:
         order = r"\2.\1." if "\u6708" in dated else r"\1.\2."
         text = re.sub(r"(?<![\d/.,])(\d{1,2})/(\d{1,2})(?![\d/])", order, fold(text))  # would be a part
-    dates, rest = find_dates(in_digits(text, language))
+    rest = in_digits(text, language)
+    dates, rest = find_dates(rest) if _DIGIT.search(rest) else ([], rest.lower())
     if dated:
         short, rest = find_dates(rest, "short_date")
         dates += short
     has_day = any(first == last for first, last in dates)  # a weekday beside it tells nothing
     text = pattern("weekdays").sub(lambda day: "" if has_day else f"{number_of('weekdays', day[1])} weekday", rest)
     values: list[Value] = []
-    for name, read in (("time", functools.partial(_time, language)), ("value", _value)):
-        text = _scan(name, read, text, values)
+    if _DIGIT.search(text):
+        for name, read in (("time", functools.partial(_time, language)), ("value", _value)):
+            text = _scan(name, read, text, values)
     return dates, values, pattern("kept_apart").sub("x", text)
 
 
@@ -147,12 +163,19 @@ def in_digits(text: str, language: str) -> str:
     text = pattern("phrases").sub(lambda phrase: str(number_of("phrases", phrase[0])), text)
     text = pattern("era").sub(_year, text)
     text = pattern("han").sub(lambda number: str(_han(number[0])), pattern("numbers").sub(_sum, text))
-    text = pattern("scales").sub(lambda scale: f"e{number_of('scales', scale[1])}", rewrite("halves", text))
-    text = rewrite("clock", text)
+    text = pattern("scales").sub(lambda scale: f"e{number_of('scales', scale[1])}", _rewritten("halves", text))
+    text = _rewritten("clock", text) if _DIGIT.search(text) or not text.isascii() else text
     text = pattern("han_part").sub(r"\2/\1", text)
     text = pattern("fraction").sub(lambda part: repr(int(part[1] or 0) + int(part[2]) / int(part[3])), text)
     text = pattern("english_part" if language == "en" else "part").sub(_part, text)
     return pattern("share").sub(lambda share: repr(int(share[1]) / int(share[2])), text)
+
+
+def _rewritten(name: str, text: str) -> str:
+    """Return the text after the rewrites of that name; those for other scripts are left out in a text without one."""
+    if not text.isascii() and pattern("other_letters").search(text):
+        text = rewrite(f"other_{name}", text)
+    return rewrite(name, text)
 
 
 def _sum(words: re.Match[str]) -> str:
@@ -216,8 +239,9 @@ def _scan(name: str, read: Callable[[re.Match[str]], Value | None], text: str, v
 def _joined(value: Value, smaller: Value) -> Value | None:
     """Return the sum of a value and one of a smaller unit after it; None if they are two values."""
     if ALONE in smaller.kinds and smaller.readings[0] < 100:
-        kinds = tuple(kind for kind in value.kinds if kind[0] in {*CURRENCIES, "m"} and kind[1] == 1)
-        smaller = smaller._replace(kinds=tuple((dimension, 0.01) for dimension, _ in kinds))
+        hundreds = {(dimension, 1.0): (dimension, 0.01) for dimension in (*CURRENCIES, "m")} | {MINUTES: ("s", 1.0)}
+        kinds = tuple(kind for kind in value.kinds if kind in hundreds)
+        smaller = smaller._replace(kinds=tuple(hundreds[kind] for kind in kinds))
     else:
         sizes = dict(smaller.kinds)
         kinds = tuple(kind for kind in value.kinds if kind[0] and 0 < sizes.get(kind[0], 0) < kind[1])
@@ -241,7 +265,7 @@ def _time(language: str, match: re.Match[str]) -> Value | None:
         later = later if later <= 12 else 12 * (clock % 12 > 5)
         return Value((HOURS,), (clock % 12 + later if hour else clock % 24,))
     is_exact = match["exact"] is not None or (match["sign"] == ":" and language != "en")
-    readings = (hour, (hour + 12) % 24) if 0 < hour < 13 and not is_exact else (hour,)
+    readings = (hour, (hour + 12) % 24) if 0 < hour < 13 and not is_exact else (hour, *[0] * (hour == 24))
     kinds = (HOURS, *[MINUTES] * (match["sign"] == ":"), *[ALONE] * (past == 0.5))  # "seven and a half" may be no time
     return Value(kinds, tuple(reading + past for reading in readings))
 

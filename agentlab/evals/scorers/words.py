@@ -22,6 +22,8 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\
 """Kana and Han: scripts without spaces."""
 RIGHT = 0.5
 """Smallest score of a right answer."""
+MAX_SENTENCE_WORDS = 25
+"""A text with more words is a paragraph, and has some content of most references by chance."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -39,7 +41,7 @@ def best_score(turn: Turn, similarity: Callable[[str], float | None]) -> Score:
     best = max(range(len(values)), key=decided.__getitem__)
     nearest = f"nearest reference: {turn.reference_answers[best][:120]}"
     if None in values and decided[best] < RIGHT:
-        return Score(value=None, reason=f"not decided: it has no word of the reference; {nearest}")
+        return Score(value=None, reason=f"not decided: its words leave it open; {nearest}")
     return Score(value=decided[best], reason=nearest)
 
 
@@ -62,3 +64,7 @@ def f1(text: str, reference: str) -> float:
         return float(tokens == reference_tokens)
     shared = (Counter(tokens) & Counter(reference_tokens)).total()
     return 2 * shared / (len(tokens) + len(reference_tokens))
+
+
+def is_paragraph(text: str) -> bool:
+    return len(text.split()) > MAX_SENTENCE_WORDS
