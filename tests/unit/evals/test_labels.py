@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 LABELS = Path("evals/labels")
-SIZES = {"messages": (160, 900, 220), "replies": (279, 1411, 330), "pairs": (266, 4038, 600)}
+SIZES = {"messages": (160, 1220, 540), "replies": (279, 1411, 1110), "pairs": (266, 7338, 1500)}
 
 
 def test_each_half_of_the_labels_is_whole_and_has_an_author():
@@ -17,7 +17,7 @@ def test_each_half_of_the_labels_is_whole_and_has_an_author():
         rows = [json.loads(line) for line in (LABELS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
         assert Counter(row["half"] for row in rows) == Counter(build=build, held=held_back, unseen=unseen)
         assert len({row["id"] for row in rows}) == len(rows)
-        assert len({row["author"] for row in rows}) == {"messages": 6, "replies": 7, "pairs": 17}[name]
+        assert len({row["author"] for row in rows}) == {"messages": 8, "replies": 9, "pairs": 31}[name]
         assert len({row["lang"] for row in rows}) == 10
 
 
