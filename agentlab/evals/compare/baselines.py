@@ -26,7 +26,7 @@ from agentlab.core.files import MAX_GENERATED_FILE_BYTES, read_bytes, write_atom
 from agentlab.core.messages import from_json
 from agentlab.core.strict_json import parse_json
 from agentlab.core.trace import exact_sum
-from agentlab.evals.store.measures import TurnKey, Values, in_order, primary_family
+from agentlab.evals.store.measures import TurnKey, Values, in_order, is_quality, primary_family
 from agentlab.evals.store.rows import UNKNOWN
 from agentlab.evals.store.run import StoredRun
 
@@ -79,7 +79,7 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
 
     `gates` is the number of gates that the baseline is to serve. They share the rate of false alarms. Raises RunError
     for an incomplete run, unknown graders, if all turns failed, or if the file
-    holds another run of the same configuration with as many epochs.
+    holds another run of the same configuration with as many epochs. The same run under other graders replaces it.
     """
     path = Path(path)
     run.check_complete()
@@ -101,7 +101,7 @@ def write_baseline(run: StoredRun, path: str | Path, gates: int = GATES) -> None
         configuration=_configuration(run.header),
         mode=run.result.mode,
     )
-    _check_not_chosen(path, header.configuration, flows)
+    _check_not_chosen(path, header, flows)
     lines = [
         _Line(flow, *key, {name: row[name] for name in in_order(sorted(row))})
         for flow, rows in sorted(flows.items())
@@ -124,16 +124,30 @@ def _configuration(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _check_not_chosen(path: Path, configuration: str, flows: Mapping[str, Mapping[TurnKey, Values]]) -> None:
+def _check_not_chosen(path: Path, new: BaselineHeader, flows: Mapping[str, Mapping[TurnKey, Values]]) -> None:
     """Raise RunError if the file has another run of the configuration: a second run would be chosen by its scores."""
-    if not configuration or not path.is_file():
+    if not new.configuration or not path.is_file():
         return
     header, turns = read_baseline(path)
-    if header.configuration == configuration and turns != flows and epochs_of(flows) <= epochs_of(turns):
-        raise RunError(
-            f"{path} holds another run of these flows and settings; a baseline that is the best of several raises false"
-            f" alarms. Make the baseline from one run with --epochs {epochs_of(turns) + 1} or more; it takes their mean"
-        )
+    if header.configuration != new.configuration or turns == flows or epochs_of(flows) > epochs_of(turns):
+        return
+    if header.graders != new.graders and _costs(turns) == _costs(flows):
+        return  # the same replies, which other rules grade
+    raise RunError(
+        f"{path} holds another run of these flows and settings; a baseline that is the best of several raises false"
+        f" alarms. Make the baseline from one run with --epochs {epochs_of(turns) + 1} or more; it takes their mean"
+    )
+
+
+def _costs(flows: Mapping[str, Mapping[TurnKey, Values]]) -> list[tuple[str, TurnKey, str, float | None]]:
+    """Return what no grader measures, in order."""
+    return sorted(
+        (flow, key, name, value)
+        for flow, rows in flows.items()
+        for key, row in rows.items()
+        for name, value in row.items()
+        if not is_quality(name)
+    )
 
 
 def epochs_of(flows: Mapping[str, Mapping[TurnKey, Values]]) -> int:

@@ -65,6 +65,15 @@ def test_best_of_several_is_refused_and_a_mean_of_several_is_not(project, capsys
     assert update("hotter") == 0
 
 
+def test_the_same_run_under_other_graders_replaces_its_baseline(project):
+    run("first", "--mode", "record")
+    assert update("first") == 0
+    run("again", "--mode", "replay", "--set", "scorers=[answer, rouge]")
+    assert update("again") == 0 == main(["gate", "again", "--baseline", "base.jsonl"])
+    run("second", "--set", "generation.seed=8", "--set", "scorers=[answer]")
+    assert update("second") == 1, "another run under other graders is still another run"
+
+
 def test_gates_with_a_change_are_counted_beside_the_baseline(project, capsys):
     run("first")
     assert update("first", "--gates", "2") == 0
