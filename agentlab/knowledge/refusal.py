@@ -57,6 +57,11 @@ _WORDING = {kind: dict(map(str.split, text.splitlines())) for kind, text in _TAB
 """Kind of weights -> feature of `wording` -> its weight, for replies with an English embedder, others, and alone."""
 BOUNDS: tuple[float, float] = tuple(_TABLES["bounds"])
 """Evidence, in log-odds, up to which a reply answers, and from which it declines."""
+_RUN = re.compile(r"([^\w ])\1{3,}")
+MAX_CHARS = 8000
+"""Maximum characters that are read, as the time to search some texts grows with the square of their length."""
+MAX_SENTENCE_CHARS = 600
+"""Maximum characters of a sentence that an embedder reads; its time grows with the square of them."""
 MAX_SENTENCES = 4
 """Maximum sentences of each of two kinds that are read; a long reply shows its kind early."""
 
@@ -71,9 +76,9 @@ def claims(text: str) -> list[str]:
     return [sentence for sentence in _SENTENCE.findall(text) if sentence.strip() and not _refuses(sentence, ENGLISH)]
 
 
-def declines(text: str) -> bool:
-    """Return True for an empty reply, and for one that contains only refusals and apologies, by English wording."""
-    refusals, claimed = _read_sentences(text, ENGLISH)
+def declines(text: str, language: str = ENGLISH) -> bool:
+    """Return True for an empty reply, and for one that contains only refusals and apologies, by its wording."""
+    refusals, claimed = _read_sentences(shortened(text), language if language in VALIDATED else ENGLISH)
     return not text.strip() or (bool(refusals) and not claimed)
 
 
@@ -81,19 +86,27 @@ def read_reply(text: str, votes: Votes | None = None) -> Reading:
     """Return the verdict on a reply and the reason; `votes` are those of an English embedder, None without one."""
     if not any(map(str.isalnum, text)):
         return Reading("no reply", "the reply has no word")
+    text = shortened(text)
     language = language_of(text)
     votes = votes if language == ENGLISH else _multilingual_votes()
     if language not in VALIDATED or (votes is None and language != ENGLISH):
         return Reading("not decided", f"not decided: not validated for replies in {language}")
     sentences = sentences_of(text, language)
     how, kind = ("", "en" if language == ENGLISH else "others") if votes else (", by its wording", "alone")
-    evidence = float(votes(sentences).mean()) if votes and sentences else 0.0
+    starts = [sentence[:MAX_SENTENCE_CHARS] for sentence in sentences]
+    evidence = float(votes(starts).mean()) if votes and starts else 0.0
     evidence += sum(value * float(_WORDING[kind].get(name, 0)) for name, value in wording(text, language).items())
     if BOUNDS[0] < evidence < BOUNDS[1]:
         problem = "wording alone is not sure" if how else "wording and embedder do not agree"
         return Reading("not decided", f"not decided: {problem}")
     verdict: Verdict = "answers" if evidence <= BOUNDS[0] else "declines"
     return Reading(verdict, f"the reply {verdict}{how}")
+
+
+def shortened(text: str) -> str:
+    """Return the text with at most three of a run of equal signs, and without its middle if it is very long."""
+    text = _RUN.sub(r"\1\1\1", text)
+    return text if len(text) <= MAX_CHARS else text[: MAX_CHARS * 3 // 4] + "\n" + text[-MAX_CHARS // 4 :]
 
 
 def sentences_of(text: str, language: str) -> list[str]:
@@ -161,7 +174,9 @@ def _refuses(sentence: str, language: str) -> bool:
     if not (refusal := _pattern(language).search(plain)):
         return False
     contrast = _CONTRAST.search(plain, refusal.end())
-    return contrast is None or _refuses(plain[contrast.end() :], language) or _fills(plain[contrast.end() :])
+    if contrast is None or _refuses(rest := plain[contrast.end() :], language):
+        return True
+    return _fills(rest) and not any(map(str.isdigit, rest))
 
 
 def _fills(sentence: str) -> bool:

@@ -76,3 +76,29 @@ def test_no_fact_and_no_question_of_our_sets_is_left_out():
 def test_any_text_has_an_intent_and_a_fact_beside_it_is_stored(text, fact):
     assert read_intent(text) in ("tells", "asks", "greets")
     assert read_intent(f"{text}\n{fact}") == "tells"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Can you note I hate olives?",
+        "Can you call me Sam?",
+        "Did I tell you my dog is called Rex?",
+        "Kannst du dir merken, dass ich Nüsse hasse?",
+        "Hast du gewusst, dass ich in Rom wohne?",
+        "¿Puedes recordar que odio las aceitunas?",
+        "Peux-tu retenir que j'habite à Lyon ?",
+        "Puoi segnarti che parto alle 9?",
+        "Você pode lembrar que odeio azeitonas?",
+        "my weekend was great",
+    ],
+)
+def test_a_request_to_remember_keeps_in_the_form_of_a_question_too(message):
+    assert read_intent(message) == "tells"
+
+
+@pytest.mark.parametrize(
+    "message", ["ta muchly", "catch you later", "merci infiniment", "Coucou toi", "see ya tomorrow"]
+)
+def test_courtesy_in_passing_is_neither_searched_nor_stored(message):
+    assert read_intent(message) == "greets"
