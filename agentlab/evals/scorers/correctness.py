@@ -36,14 +36,15 @@ from agentlab.evals.scorers.families import (
 )
 from agentlab.evals.scorers.focus import is_beside, repeats, sets_apart
 from agentlab.evals.scorers.lists import is_in_order, score_list
-from agentlab.evals.scorers.names import score_name
+from agentlab.evals.scorers.names import is_another_form, score_name
 from agentlab.evals.scorers.options import final_answer, names_another, score_option
 from agentlab.evals.scorers.polarity import is_bare, score_yes_or_no, wants_yes_or_no, without_in_the
 from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
 from agentlab.evals.scorers.values import HOURS, LOOSE, Content, Value, in_digits, language_of, read_values, with_years
 from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, is_paragraph, normalise
+from agentlab.knowledge import refusal
 from agentlab.knowledge.citations import strip_markers
-from agentlab.knowledge.refusal import declines
+from agentlab.knowledge.refusal import declines, shortened
 
 MAX_SYNONYM_WORDS = 2
 """With at most this many content words in the reference, a reply in other words may be a synonym: no score."""
@@ -73,9 +74,17 @@ def correctness(reply: str, reference: str, question: str = "") -> float | None:
 
     The question gives a bare number its unit of time, and tells which other answers it offers.
     """
-    reply = split_thought(reply)[0]
+    reply, reference = (shortened(text) for text in (split_thought(reply)[0], reference))
     if declines(reply) and not declines(reference):
         return 0.0
+    score = _graded(reply, reference, question)
+    language = refusal.language_of(reply)
+    if language != "en" and declines(reply, language) and not declines(reference, language):
+        return 0.0 if score is None or score < RIGHT else None  # "I do not know" has a "not" of "no"
+    return score
+
+
+def _graded(reply: str, reference: str, question: str) -> float | None:
     reply = _with_code(reply, reference)
     if reply.strip() == reference.strip():
         return 1.0
@@ -117,6 +126,9 @@ def _by_content(reply: str, reference: str, question: str, language: str) -> flo
             return None
     share = _share(reply, reference + _asked_unit(reference, question), language, question)
     if share is not None and share >= RIGHT:
+        is_short = len(reference.split()) <= MAX_SYNONYM_WORDS
+        if (language == "en" and _denies_of(reply, reference)) or (is_short and is_another_form(reply, reference)):
+            return None
         has_words_alone = language != "en" and not any(read_values(reference, language)[:2])
         if (has_words_alone and sets_apart(reply, reference)) or is_beside(reply, reference, question):
             return None
@@ -128,6 +140,12 @@ def _denies(reply: str, reference: str) -> bool:
     """Return True for a reply with a negation directly beside the reference."""
     core = pattern("filler").sub("", fold(reference).lower().strip(" .!"))
     return pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
+
+
+def _denies_of(reply: str, reference: str) -> bool:
+    """Return True for an English reply that denies something of the reference: "Tom did not win" for "Tom"."""
+    core = fold(reference).lower().strip(" .!")
+    return pattern("denied_of").search(fold(reply).lower().replace(core, "\0")) is not None
 
 
 def _differs_in_interval(reply: str, reference: str, language: str) -> bool:
@@ -256,6 +274,9 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
     text, reference_text = (without_in_the(each, language) for each in texts)
     if has_values and not _has_any(reference_text, *DENIALS):
         text = " ".join(clause for clause in pattern("clause").split(text) if re.search(r"\d", clause))
+    other = pattern("not_another").search(text)
+    if other and families(other[0]).isdisjoint(families(reference_text)):
+        text = text[: other.start()]
     is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
     denies, denied = (_has_any(each, *DENIALS) for each in (text, reference_text))
     if share >= RIGHT and denies != denied:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from agentlab.evals.scorers.families import families
+from agentlab.evals.scorers.families import FAMILY_CHARS, families
 from agentlab.evals.scorers.tables import fold, pattern, rewrite
 
 
@@ -26,6 +26,15 @@ def score_name(reply: str, reference: str) -> float | None:
     is_other = families(words[-1].lower()).isdisjoint(families(reply.lower()))
     has_more = not {*others[1:]} <= {*words}
     return float(not is_other) if is_other == has_more else None
+
+
+def is_another_form(reply: str, reference: str) -> bool:
+    """Return True if the reply has a name of the reference only in another form, as Victoria for Victor."""
+    words = {word.lower().removesuffix("s") for word in re.findall(r"\w+", fold(reply))}
+    names = {name.lower().removesuffix("s") for name in re.findall(r"\b[A-Z]\w{3,}", fold(reference))}
+    return not names.isdisjoint(names - words) and any(
+        name not in words and any(word[:FAMILY_CHARS] == name[:FAMILY_CHARS] for word in words) for name in names
+    )
 
 
 def _has_another_first(reply: str, words: list[str]) -> bool:

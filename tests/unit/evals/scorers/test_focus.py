@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from agentlab.evals.scorers.correctness import correctness
+from agentlab.knowledge.refusal import read_reply
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,38 @@ from agentlab.evals.scorers.correctness import correctness
 def test_the_right_word_about_something_else_leaves_a_reply_open(question, reference, right, left_open):
     assert correctness(right, reference, question) == 1
     assert correctness(left_open, reference, question) is None
+
+
+@pytest.mark.parametrize(
+    ("no", "refusal"),
+    [
+        ("nein", "Ich weiß es nicht."),
+        ("no", "No lo sé."),
+        ("non", "Je ne sais pas."),
+        ("no", "Non lo so."),
+        ("não", "Não sei."),
+        ("нет", "Я не знаю."),
+        ("لا", "لا أعرف"),
+        ("不可以", "我不知道"),
+        ("いいえ", "わかりません"),
+    ],
+)
+def test_not_knowing_is_no_right_no(no, refusal):
+    assert correctness(no, no, "") == 1
+    assert correctness(refusal, no, "") is None
+    assert correctness(refusal, "42 km", "") == 0, "a refusal gives no value"
+
+
+def test_another_form_of_a_name_is_open_and_a_possessive_is_not():
+    assert correctness("It was Victoria.", "Victor", "Who was it?") is None
+    assert correctness("It was Victor's.", "Victor", "Whose was it?") == 1
+    assert correctness("Tom did not win the race.", "Tom", "Who won the race?") is None
+
+
+@pytest.mark.parametrize("text", ["?" * 20_000 + "x!", "\n" * 20_000 + "x", "一" * 5_000, "万" * 1_500, "二一" * 5_000])
+def test_a_reply_that_loops_is_graded(text):
+    assert correctness(text, "the red house", "Which one?") in (0, None)
+    assert read_reply(text).verdict in ("answers", "not decided", "declines")
 
 
 def test_other_words_are_wrong_if_they_repeat_the_question():
@@ -181,6 +214,22 @@ def test_other_words_are_wrong_if_they_repeat_the_question():
             "1:42 000",
         ),
         ("What is it?", "l'or", "c'est l'or", "l'argent"),
+        ("Wo liegt das?", "Berlin", "In Berlin, nicht in Bonn.", "In Bonn, nicht in Berlin."),
+        ("Où est-ce ?", "à Lyon", "à Lyon, pas à Paris", "à Paris, pas à Lyon"),
+        ("Quem foi?", "Rui", "o Rui, não o Zé", "o Zé, não o Rui"),
+        ("哪天？", "周三", "周三，不是周四", "周四，不是周三"),
+        ("من؟", "سامي", "سامي، وليس كريم", "كريم، وليس سامي"),
+        ("È aperto?", "sì", "Certo, sempre.", "Certo che no!"),
+        ("Открыто?", "да", "Конечно, да", "Конечно, нет"),
+        ("When?", "before 5 pm", "before 5 pm", "after 5 pm"),
+        ("By how much?", "Prices fell by 5 %.", "Prices fell by 5 %.", "Prices rose by 5 %."),
+        ("Wie viele?", "höchstens 5 Bücher", "höchstens 5 Bücher", "mindestens 5 Bücher"),
+        ("多少？", "最多五本", "最多五本", "至少五本"),
+        ("Who pays?", "the employer", "the employer does", "the employee does"),
+        ("How deep?", "7 m", "I could not find the exact figure, but it is about 7 m.", "It is about 9 m."),
+        ("首都は？", "東京", "東京です", "わかりません"),
+        ("Was kostet es?", "5 Euro", "fünf Euro", "Das kann ich leider nicht sagen."),
+        ("Do I need a visa?", "No, EU citizens do not", "EU citizens need no visa.", "Yes, everybody does."),
     ],
 )
 def test_values_names_and_labels_are_read_as_people_write_them(question, reference, right, wrong):
