@@ -176,7 +176,7 @@ def gate(
     primary_pairs = [(j.flow, j.paired) for j in verdicts if j.primary]
     broken = significant_slices(primary_pairs, slices_by_turn(run), alpha, two_sided=False)
     worse = [(j.flow, j.measure.name) for j in verdicts if j.kind == "worse"]
-    remarked: dict[str, Any] = {"notes": (*notes, *remarks), "slices": tuple(hidden_in_overall(broken, worse))}
+    remarked: dict[str, Any] = {"notes": (*remarks, *notes), "slices": tuple(hidden_in_overall(broken, worse))}
     return make_verdict(run, opened, primary, verdicts, alpha=alpha, **remarked)
 
 
@@ -340,10 +340,12 @@ def with_notes(
     verdicts: Sequence[MeasureVerdict], unknown: Sequence[str], primary: Sequence[str]
 ) -> tuple[tuple[MeasureVerdict, ...], tuple[str, ...]]:
     """Return the verdicts, worst first, and notes on measures that cannot be tested."""
-    notes = [f"unknown in the baseline, so not gated: {', '.join(unknown)}"] if unknown else []
     left_out = [f"{j.paired.left_out} of {j.measure.name} of {j.flow}" for j in verdicts if j.paired.left_out]
-    if left_out:
-        notes.append(f"turns that one side leaves undecided, each counted as the largest loss: {', '.join(left_out)}")
+    notes = [f"turns that one side leaves undecided, each counted as the largest loss: {', '.join(left_out)}"] * bool(
+        left_out
+    )
+    if unknown:
+        notes.append(f"unknown in the baseline, so not gated: {', '.join(unknown)}")
     if any(each.secondary_reason == MEASURED_LIVE and each.measure.name in primary for each in verdicts):
         notes.append("latency was measured live in two runs, and seconds differ from run to run: it is only reported")
     return tuple(sorted(verdicts, key=severity_key)), tuple(notes)

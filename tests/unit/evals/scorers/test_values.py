@@ -217,6 +217,16 @@ def test_undecided_turns_are_left_out_counted_and_shown(tmp_path, monkeypatch, c
     assert "not decided" in (tmp_path / "page.html").read_text(encoding="utf-8")
     poor = run.causes()
     assert "q1" not in {*poor[poor.flow == "a"].conversation}, "what is not decided is not poor"
+    assert main(["gate", "run", "--baseline", "base.jsonl", "--update"]) == 0
+    write_rows(folder / "predictions.jsonl", [row(flow, f"q{n}", "an attorney") for flow in texts for n in range(4)])
+    assert main(["import", "predictions", "theirs", "-o", "later"]) == 0
+    capsys.readouterr()
+    assert main(["gate", "later", "--baseline", "base.jsonl"]) != 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "turns that one side leaves undecided, each counted as the largest loss: 2 of answer_correctness of a"
+        in printed
+    )
 
 
 @given(st.text(), st.text())
