@@ -110,6 +110,7 @@ ARGUMENTS: dict[str, Settings] = {
     "--to": {"choices": ("csv", "parquet"), "required": True, "help": "format of the table"},
     "--trace": {**SWITCH, "help": "show every step of the flows"},
     "--turn": {"type": count, "metavar": "T", "help": "a turn, counted from 1"},
+    "--undecided": {**SWITCH, "help": "judge only the replies that answer_correctness leaves undecided"},
     "--update": {**SWITCH, "help": "write the baseline from this run"},
     "--workers": {"type": int, "metavar": "N", "help": "number of worker processes (default: CPU cores)"},
 }
@@ -120,7 +121,7 @@ _DATA = f"--dataset {_OWN_DATA}"
 _GATING = "--baseline --update --gates --margin --alpha --explain --sequential --looks"
 _SHARDING = "--executor --workers --scheduler"
 _SPEEDS = "--cached-share --block --minimum --prefill --decode --per-call"
-_LABELLING = "--known-answers --labels --suggest"
+_LABELLING = "--known-answers --undecided --labels --suggest"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("commands:run", f"spec --flow {_DATA} --limit {_PLAYING} --keep-failures {_SHARDING} --all --events"),

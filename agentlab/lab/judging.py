@@ -8,7 +8,7 @@ report.next_to_label(20)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from agentlab.core.errors import AgentlabError
 from agentlab.core.messages import Reply
 from agentlab.evals.judge import judging
 from agentlab.evals.judge.judge_report import JudgeReport, replies
-from agentlab.evals.judge.judging import add_to_run, judge_scores
+from agentlab.evals.judge.judging import JudgeResult, add_to_run, judge_scores
 from agentlab.evals.judge.labels import read_labels
 from agentlab.evals.judge.rubrics import load_rubric
 from agentlab.lab.lab import Lab
@@ -46,20 +46,51 @@ def judge(
     et al. 2023). Raises RunError for an incomplete run or one without replies to judge, ConfigError for the rubric,
     DatasetError for the labels.
     """
-    run.check_complete()
-    loaded_rubric = load_rubric(rubric)
     file = Path(labels) if labels is not None else None
     human_labels = read_labels(file, replies(run)) if file is not None and file.exists() else {}
-    with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
-        prepare(lab.bench.local_weights())
-        judgements = lab.loop.run_coroutine(
-            judging.judge(lab.bench, run, loaded_rubric, known_answer_count=known_answers, on_progress=on_progress)
-        )
+    options = {"known_answer_count": known_answers, "on_progress": on_progress}
+    judgements = _judged(run, rubric, model, prepare, spec, options)
     scores = judge_scores(run, judgements)
     report = JudgeReport(run, judgements, scores, human_labels)
     add_to_run(run, judgements, scores, report.primary_labels if human_labels else None)
     report.save(run)
     return report
+
+
+def judge_undecided(
+    run: Run,
+    rubric: str = "correct",
+    *,
+    model: Any = DEFAULT_JUDGE_MODEL,
+    known_answers: int = 8,
+    prepare: Callable[[list[str]], None] = lambda names: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    **spec: Any,
+) -> JudgeResult:
+    """Grade only the replies that `answer_correctness` leaves undecided, and add the scores to the run, apart.
+
+    They are in the measure `judge_correct_undecided`, of which no primary measure is made. The arguments are those of
+    `judge`. Raises RunError if no reply is undecided.
+    """
+    options = {"known_answer_count": known_answers, "undecided": True, "on_progress": on_progress}
+    judgements = _judged(run, rubric, model, prepare, spec, options)
+    add_to_run(run, judgements, judge_scores(run, judgements))
+    return judgements
+
+
+def _judged(
+    run: Run,
+    rubric: str,
+    model: Any,
+    prepare: Callable[[list[str]], None],
+    spec: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> JudgeResult:
+    run.check_complete()
+    loaded_rubric = load_rubric(rubric)
+    with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
+        prepare(lab.bench.local_weights())
+        return lab.loop.run_coroutine(judging.judge(lab.bench, run, loaded_rubric, **options))
 
 
 async def _judge(turn: Any, session: Any) -> Reply:

@@ -76,6 +76,8 @@ class JudgeResult:
     judgements: list[Judgement]
     known_answers: list[Judgement]
     """Judgements of known answers."""
+    is_of_undecided: bool = False
+    """True if only replies that `answer_correctness` leaves undecided were judged."""
 
     @property
     def known_answer_results(self) -> dict[str, tuple[int, int, int]]:
@@ -108,22 +110,22 @@ async def judge(
     rubric: Rubric,
     *,
     known_answer_count: int = 8,
+    undecided: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> JudgeResult:
     """Judge the replies of a run, and known answers to up to `known_answer_count` of its turns.
 
-    The only flow of `bench` has the judge's model. `on_progress` receives the number of items done and the total.
+    The only flow of `bench` has the judge's model. `on_progress` receives the number of items done and the total. With
+    `undecided` only the replies without a value of `answer_correctness` are judged, under a name of their own.
     Raises RunError if the rubric applies to no turn, or if no verdict can be parsed.
     """
+    rubric = rubric.model_copy(update={"name": f"{rubric.name}_undecided"}) if undecided else rubric
     variant = bench.variants[0]
     rubric_hash = rubric.fingerprint(bench.resolved_models().get(variant.model, variant.model))
     folder = RunFolder(run.path / "judges" / f"{rubric.name}-{rubric_hash[:8]}")
     folder.path.mkdir(parents=True, exist_ok=True)
-    turns, items = _items(run, rubric)
-    items += [
-        replace(item, flow=KNOWN_ANSWER_FLOW, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
-        for item, kind, answer in known_answers(items, known_answer_count, rubric.best)
-    ]
+    turns, items = _items(run, rubric, undecided=undecided)
+    items += _known_items(items, rubric, known_answer_count)
     limit = _token_limit(bench)
     # The judge repeats the calls of unreadable verdicts.
     by_key = {key: each for key, each in _load_judgements(folder).items() if each.value(rubric) is not None}
@@ -165,11 +167,19 @@ async def judge(
         turns=turns,
         judgements=[judgement for judgement in judgements if judgement.flow != KNOWN_ANSWER_FLOW],
         known_answers=[judgement for judgement in judgements if judgement.flow == KNOWN_ANSWER_FLOW],
+        is_of_undecided=undecided,
     )
     if len(result.unparsed) == len(result.judgements):
         why = next((each.error for each in result.unparsed if each.error), "none of its verdicts can be parsed")
         raise RunError(f"{variant.model} has judged nothing: {why}")
     return result
+
+
+def _known_items(items: Sequence[JudgeItem], rubric: Rubric, count: int) -> list[JudgeItem]:
+    return [
+        replace(item, flow=KNOWN_ANSWER_FLOW, conversation=f"{kind}/{item.conversation}", epoch=0, answer=answer)
+        for item, kind, answer in known_answers(items, count, rubric.best)
+    ]
 
 
 def _token_limit(bench: Workbench) -> int | None:
@@ -214,7 +224,7 @@ async def _read_verdict(
             return verdict, completion
 
 
-def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[JudgeItem]]:
+def _items(run: StoredRun, rubric: Rubric, *, undecided: bool) -> tuple[frozenset[TurnKey], list[JudgeItem]]:
     """Return the turns that the rubric applies to, and the replies to judge, without empty ones: they are bad.
 
     Raises RunError if there are none.
@@ -223,6 +233,8 @@ def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[Jud
     about, items = set[TurnKey](), list[JudgeItem]()
     for row in run.turn_rows():
         turn = run.expected_turn(row.conversation, row.turn)
+        if undecided and ((score := (row.scores or {}).get("answer_correctness")) is None or score.value is not None):
+            continue
         if turn is None or ("reference" in rubric.sees and (turn.unanswerable or not turn.reference_answers)):
             continue
         passages = _passages(run, row, documents) if "passages" in rubric.sees else ()
@@ -235,6 +247,8 @@ def _items(run: StoredRun, rubric: Rubric) -> tuple[frozenset[TurnKey], list[Jud
         item = JudgeItem(**key, question=row.user, answer=row.reply.text, references=references, passages=passages)
         items.append(item)
     items = [item for item in items if item.key[1:] in about]
+    if not items and undecided:
+        raise RunError(f"{run.path}: answer_correctness leaves no reply undecided")
     if not items:
         needed = " and ".join(rubric.sees) or "turns"
         hint = "; passages of an import are documents of corpus.jsonl next to its conversations" * (
@@ -282,7 +296,7 @@ def judge_scores(run: StoredRun, result: JudgeResult) -> dict[ReplyKey, StoredSc
             score = StoredScore(value, no_verdict if value is None else verdicts)
         else:
             score = StoredScore(None, "the documents behind the reply are unknown")
-        if row.key in result.turns:
+        if row.key in result.turns and (key in judgements or not result.is_of_undecided):
             scores[key] = score
     return scores
 
