@@ -45,7 +45,7 @@ def test_flows_are_ordered_by_the_mean_and_another_leader_by_count_is_named(tmp_
 
 def test_undecided_turns_are_counted_below_the_numbers(own_home, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    undecided = "3 of chatbox, 1 of chatbox_native, 3 of chatbox_no_memory, 1 of discord, 1 of coordinator"
+    undecided = "4 of chatbox, 2 of chatbox_native, 4 of chatbox_no_memory, 2 of discord, 2 of coordinator"
     for name, expected in (("assistant", undecided), ("laws", "")):
         run = al.Lab(f"evals/recorded/{name}.yaml", mode="replay").run_sync(out=tmp_path / name)
         verdict, _ = recommend(run)

@@ -30,11 +30,11 @@ CAPTION = (
 ASSUMED_OF_COSTS = "a cost passes only below its declared stop"
 FIELDS = ("run_id", "baseline_id", "alpha", "gates", "epochs", "served", "primary", "notes", "stopped")
 FILES = ("gate.json", "gate.md", "junit.xml")
-MAX_OPEN, MAX_SECONDARY, MAX_SLICES = 6, 2, 2
+MAX_OPEN, MAX_SECONDARY, MAX_SLICES, MAX_NOTES = 6, 2, 2, 3
 
 
 def summary_lines(verdict: GateVerdict) -> list[str]:
-    """Return at most 16 lines: the verdict, the measures behind it, and notes.
+    """Return at most 17 lines: the verdict, the measures behind it, and notes.
 
     The first line alone is enough.
     """
@@ -57,7 +57,7 @@ def summary_lines(verdict: GateVerdict) -> list[str]:
         passed = any(each.kind == "pass" and each.measure in COSTS for each in verdict.primary_verdicts)
         costs = f"; {ASSUMED_OF_COSTS}" if passed else ""
         lines.append(f"how: {TEST_ASSUMPTION}; {ESTIMAND}{costs}; {service_line(verdict)}")
-    return lines + [f"note: {note}" for note in verdict.notes[:2]]
+    return lines + [f"note: {note}" for note in verdict.notes[:MAX_NOTES]]
 
 
 def service_line(verdict: GateVerdict) -> str:
