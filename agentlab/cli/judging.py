@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agentlab.cli.commands import spec_overrides
 from agentlab.cli.echo import echo
 from agentlab.cli.progress import Display, fetch
 from agentlab.core.errors import ConfigError
 from agentlab.evals.judge.judge_report import replies, rows_to_label
+from agentlab.evals.judge.judging import JudgeResult
 from agentlab.evals.judge.labels import add_rows, read_labels
 from agentlab.evals.stats.agreement import GOOD
 from agentlab.lab.judging import DEFAULT_JUDGE_MODEL, judge_undecided
@@ -31,20 +31,16 @@ def judge(arguments: argparse.Namespace) -> None:
     if model in run.header["models"].values():
         echo(f"{model} also wrote the replies, and judges favour their own; choose another one with --model")
     options = spec_overrides(arguments, ("mode", "recordings", "concurrency"))
-    if arguments.undecided:
-        _judge_undecided(run, arguments, model, options)
-        return
+    options |= {"model": model, "known_answers": arguments.known_answers, "prepare": fetch}
     with Display() as display:
-        report = judge_run(
-            run,
-            arguments.rubric,
-            model=model,
-            labels=arguments.labels,
-            known_answers=arguments.known_answers,
-            prepare=fetch,
-            on_progress=partial(display.count, "judged"),
-            **options,
-        )
+        options["on_progress"] = partial(display.count, "judged")
+        if arguments.undecided:
+            result = judge_undecided(run, arguments.rubric, **options)
+        else:
+            report = judge_run(run, arguments.rubric, labels=arguments.labels, **options)
+    if arguments.undecided:
+        _show_undecided(run, result)
+        return
     echo(str(report))
     if arguments.suggest:
         file = Path(arguments.labels)
@@ -58,18 +54,8 @@ def judge(arguments: argparse.Namespace) -> None:
     echo(f"next: agentlab compare {arguments.run}")
 
 
-def _judge_undecided(run: Run, arguments: argparse.Namespace, model: str, options: dict[str, Any]) -> None:
+def _show_undecided(run: Run, result: JudgeResult) -> None:
     """Print for each flow how many undecided replies the judge calls right, and how it grades known answers."""
-    with Display() as display:
-        result = judge_undecided(
-            run,
-            arguments.rubric,
-            model=model,
-            known_answers=arguments.known_answers,
-            prepare=fetch,
-            on_progress=partial(display.count, "judged"),
-            **options,
-        )
     for flow in run.result.flows:
         values = [each.value(result.rubric) for each in result.judgements if each.flow == flow]
         read = [value for value in values if value is not None]

@@ -18,7 +18,7 @@ from agentlab.evals.judge import judging
 from agentlab.evals.judge.judge_report import JudgeReport, replies
 from agentlab.evals.judge.judging import JudgeResult, add_to_run, judge_scores
 from agentlab.evals.judge.labels import read_labels
-from agentlab.evals.judge.rubrics import load_rubric
+from agentlab.evals.judge.rubrics import Rubric, load_rubric
 from agentlab.lab.lab import Lab
 from agentlab.lab.run import Run
 
@@ -46,10 +46,12 @@ def judge(
     et al. 2023). Raises RunError for an incomplete run or one without replies to judge, ConfigError for the rubric,
     DatasetError for the labels.
     """
+    run.check_complete()
+    loaded_rubric = load_rubric(rubric)
     file = Path(labels) if labels is not None else None
     human_labels = read_labels(file, replies(run)) if file is not None and file.exists() else {}
     options = {"known_answer_count": known_answers, "on_progress": on_progress}
-    judgements = _judged(run, rubric, model, prepare, spec, options)
+    judgements = _judged(run, loaded_rubric, model, prepare, spec, options)
     scores = judge_scores(run, judgements)
     report = JudgeReport(run, judgements, scores, human_labels)
     add_to_run(run, judgements, scores, report.primary_labels if human_labels else None)
@@ -72,25 +74,24 @@ def judge_undecided(
     They are in the measure `judge_correct_undecided`, of which no primary measure is made. The arguments are those of
     `judge`. Raises RunError if no reply is undecided.
     """
+    run.check_complete()
     options = {"known_answer_count": known_answers, "undecided": True, "on_progress": on_progress}
-    judgements = _judged(run, rubric, model, prepare, spec, options)
+    judgements = _judged(run, load_rubric(rubric), model, prepare, spec, options)
     add_to_run(run, judgements, judge_scores(run, judgements))
     return judgements
 
 
 def _judged(
     run: Run,
-    rubric: str,
+    rubric: Rubric,
     model: Any,
     prepare: Callable[[list[str]], None],
     spec: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> JudgeResult:
-    run.check_complete()
-    loaded_rubric = load_rubric(rubric)
     with Lab(flows=[_judge], model=model, **{"name": "judge", "mode": "auto", **spec}) as lab:
         prepare(lab.bench.local_weights())
-        return lab.loop.run_coroutine(judging.judge(lab.bench, run, loaded_rubric, **options))
+        return lab.loop.run_coroutine(judging.judge(lab.bench, run, rubric, **options))
 
 
 async def _judge(turn: Any, session: Any) -> Reply:

@@ -39,7 +39,7 @@ from agentlab.evals.scorers.lists import is_in_order, score_list
 from agentlab.evals.scorers.names import is_another_form, score_name
 from agentlab.evals.scorers.options import final_answer, names_another, score_option
 from agentlab.evals.scorers.polarity import is_bare, score_yes_or_no, wants_yes_or_no, without_in_the
-from agentlab.evals.scorers.tables import WORDS, fold, pattern, rewrite
+from agentlab.evals.scorers.tables import WORDS, fold, has_any, pattern, rewrite
 from agentlab.evals.scorers.values import HOURS, LOOSE, Content, Value, in_digits, language_of, read_values, with_years
 from agentlab.evals.scorers.words import RIGHT, best_score, f1, has_reference, is_paragraph, normalise
 from agentlab.knowledge import refusal
@@ -113,7 +113,7 @@ def _with_code(reply: str, reference: str) -> str:
 
 
 def _by_content(reply: str, reference: str, question: str, language: str) -> float | None:
-    if names_another(reply, reference, question) or (language != "en" and _denies(reply, reference)):
+    if names_another(reply, reference, question) or (language != "en" and _denies(reply, reference, language)):
         return 0.0
     if _differs_in_interval(reply, reference, language):
         return None
@@ -127,7 +127,9 @@ def _by_content(reply: str, reference: str, question: str, language: str) -> flo
     share = _share(reply, reference + _asked_unit(reference, question), language, question)
     if share is not None and share >= RIGHT:
         is_short = len(reference.split()) <= MAX_SYNONYM_WORDS
-        if (language == "en" and _denies_of(reply, reference)) or (is_short and is_another_form(reply, reference)):
+        if (language == "en" and _denies(reply, reference, language)) or (
+            is_short and is_another_form(reply, reference)
+        ):
             return None
         has_words_alone = language != "en" and not any(read_values(reference, language)[:2])
         if (has_words_alone and sets_apart(reply, reference)) or is_beside(reply, reference, question):
@@ -136,16 +138,12 @@ def _by_content(reply: str, reference: str, question: str, language: str) -> flo
     return None if asks_cause and not read_values(reference, language)[1] else share
 
 
-def _denies(reply: str, reference: str) -> bool:
-    """Return True for a reply with a negation directly beside the reference."""
-    core = pattern("filler").sub("", fold(reference).lower().strip(" .!"))
-    return pattern("denying").search(fold(reply).lower().replace(core, "\0")) is not None
-
-
-def _denies_of(reply: str, reference: str) -> bool:
-    """Return True for an English reply that denies something of the reference: "Tom did not win" for "Tom"."""
-    core = fold(reference).lower().strip(" .!")
-    return pattern("denied_of").search(fold(reply).lower().replace(core, "\0")) is not None
+def _denies(reply: str, reference: str, language: str) -> bool:
+    """Return True for a reply with a negation beside the reference: in English after it, as in "Tom did not win"."""
+    core, name = fold(reference).lower().strip(" .!"), "denied_of"
+    if language != "en":
+        core, name = pattern("filler").sub("", core), "denying"
+    return pattern(name).search(fold(reply).lower().replace(core, "\0")) is not None
 
 
 def _differs_in_interval(reply: str, reference: str, language: str) -> bool:
@@ -272,13 +270,13 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
     # In digits, as "ten minus five" denies nothing.
     texts = [in_digits(_answer(each, MAX_DENIED_WORDS), language) for each in (reply, reference)]
     text, reference_text = (without_in_the(each, language) for each in texts)
-    if has_values and not _has_any(reference_text, *DENIALS):
+    if has_values and not has_any(reference_text, *DENIALS):
         text = " ".join(clause for clause in pattern("clause").split(text) if re.search(r"\d", clause))
     other = pattern("not_another").search(text)
     if other and families(other[0]).isdisjoint(families(reference_text)):
         text = text[: other.start()]
     is_name = pattern("full_name").fullmatch(reference) and (share >= RIGHT or pattern("titled").search(reference))
-    denies, denied = (_has_any(each, *DENIALS) for each in (text, reference_text))
+    denies, denied = (has_any(each, *DENIALS) for each in (text, reference_text))
     if share >= RIGHT and denies != denied:
         is_whole = share == 1 and not has_values and len(text) <= MAX_DENYING * (1 + text.isascii())
         return 0.0 if denied or is_whole or len(text) <= len(reference_text) + MAX_DENIAL else None
@@ -288,10 +286,6 @@ def _validated(share: float, reply: str, reference: str, language: str, has_valu
 def _is_english(language: str, *texts: str) -> bool:
     """Return True for English, and for Latin words without a sign of their language, such as a name."""
     return language in ("en", "") and not all(pattern("other_letters").search(text) for text in texts)
-
-
-def _has_any(text: str, *patterns: str) -> bool:
-    return any(pattern(name).search(text) for name in patterns)
 
 
 def _answer(reply: str, n_words: int) -> str:

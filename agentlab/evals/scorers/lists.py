@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 from agentlab.evals.scorers.families import FAMILY_CHARS, content_families, families
-from agentlab.evals.scorers.tables import fold, pattern, rewrite
+from agentlab.evals.scorers.tables import fold, has_any, pattern, rewrite
 from agentlab.evals.scorers.values import read_values
 from agentlab.evals.scorers.words import is_paragraph
 
 MAX_ITEM_WORDS = 3
 """A part of a reference with at most this many content words is an item of a list."""
+
+RESTRICTIONS = ("excluding", "restricts")
+"""Patterns of which a text that leaves out an item has one."""
 
 
 def score_list(reply: str, reference: str, language: str) -> float | None:
@@ -35,8 +38,8 @@ def score_list(reply: str, reference: str, language: str) -> float | None:
         return None
     named = frozenset().union(*parts)
     clauses = pattern("clauses").split(fold(reply).lower())
-    leaves_out = any(_restricts(clause) and not named.isdisjoint(families(clause)) for clause in clauses)
-    return float(n_whole == len(parts) and (not leaves_out or _restricts(ours)))
+    leaves_out = any(has_any(clause, *RESTRICTIONS) and not named.isdisjoint(families(clause)) for clause in clauses)
+    return float(n_whole == len(parts) and (not leaves_out or has_any(ours, *RESTRICTIONS)))
 
 
 def is_in_order(reply: str, reference: str) -> bool:
@@ -44,7 +47,3 @@ def is_in_order(reply: str, reference: str) -> bool:
     reply, reference = (fold(text).lower() for text in (reply, reference))
     places = [reply.find(item.strip()[:FAMILY_CHARS]) for item in pattern("item").split(reference)]
     return places == sorted(places)
-
-
-def _restricts(text: str) -> bool:
-    return any(pattern(name).search(text) for name in ("excluding", "restricts"))

@@ -32,9 +32,7 @@ def is_another_form(reply: str, reference: str) -> bool:
     """Return True if the reply has a name of the reference only in another form, as Victoria for Victor."""
     words = {word.lower().removesuffix("s") for word in re.findall(r"\w+", fold(reply))}
     names = {name.lower().removesuffix("s") for name in re.findall(r"\b[A-Z]\w{3,}", fold(reference))}
-    return not names.isdisjoint(names - words) and any(
-        name not in words and any(word[:FAMILY_CHARS] == name[:FAMILY_CHARS] for word in words) for name in names
-    )
+    return any(word[:FAMILY_CHARS] == name[:FAMILY_CHARS] for name in names - words for word in words)
 
 
 def _has_another_first(reply: str, words: list[str]) -> bool:

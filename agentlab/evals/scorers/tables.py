@@ -37,6 +37,11 @@ def pattern(name: str) -> re.Pattern[str]:
     return _compiled(_PATTERNS["patterns"][name])
 
 
+def has_any(text: str, *names: str) -> bool:
+    """Return True for a text in which one of the patterns of these names is found."""
+    return any(pattern(name).search(text) for name in names)
+
+
 @functools.lru_cache(maxsize=256)  # a turn reads its reply and references in several ways
 def rewrite(name: str, text: str) -> str:
     """Return the text after the rewrites of that name."""
